@@ -1,0 +1,40 @@
+# Two commands do everything on a fresh machine (Python 3.11, Java 17): `make demo` and `make test`.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: setup test fast lint bench clean help
+
+help:
+	@sed -n 's/^## //p' $(MAKEFILE_LIST)
+
+## make setup    build the environment in .venv, once
+setup: $(VENV)/.done
+
+$(VENV)/.done: requirements.lock pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+## make test     everything that must hold: style, types, import directions, all tests
+test: lint fast
+
+## make fast     the tests without a JVM
+fast: setup
+	$(BIN)/python -m pytest
+
+## make lint     style, types, import directions
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+## make bench    the figures of the core, into bench/results
+bench: setup
+	$(BIN)/lacuna bench core --json
+
+## make clean    remove the environment and caches
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

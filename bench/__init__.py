@@ -1,0 +1,1 @@
+"""Benchmarks: commands that reproduce figures and print published values beside measured ones."""

@@ -1,0 +1,1 @@
+"""The command line `lacuna`: joins the pieces and holds none of the logic."""

@@ -1,0 +1,253 @@
+"""`lacuna simulate`: the core alone, on a file of events, deterministic and fast.
+
+Between two events the overlay is run until quiet; with a seed, events and link messages are interleaved at random, each
+channel in order, the same for the same seed.
+
+Time is the time of the events: the clock stands at the latest `time` seen so far (1970 before the first), and an event
+without one happens at that moment. A subscription's time to live passes as that clock moves on.
+"""
+
+from __future__ import annotations
+
+import random
+import time as wall
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, get_args
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from state.codec import encode
+from state.config import Config
+from state.events import Context, Reject, read_line
+from state.link import Link, Local
+from state.messages import Message, Name, Publish, Subscribe, Unsubscribe
+from state.overlay import Batch, Network
+from state.rows import TABLES, Row, count_decisions, decision_row, delivery_row, metrics_row, reject_row, route_row
+from state.told import Action, Decision
+
+ACTIONS = get_args(Action)
+LONGEST_RUN = 8192
+"""Publications carried as one batch: enough to make matching fast, few enough to keep memory small."""
+
+
+class Tally:
+    """Counts what happens; the cheapest journal."""
+
+    def __init__(self) -> None:
+        self.actions: Counter[str] = Counter()
+        self.publication_messages = self.deliveries = self.rejects = 0
+        self.moments: dict[int, int] = {}
+
+    def took(self, state: Link | Local, message: Subscribe | Unsubscribe, cause: int) -> None:
+        """Counted where it has an effect."""
+
+    def decided(self, link: Link, decisions: Sequence[Decision], cause: int) -> None:
+        self.actions.update(decision.action for decision in decisions)
+
+    def routed(self, link: Link, origin: str, batch: Batch, forward: NDArray[np.bool_]) -> None:
+        self.publication_messages += int(forward.sum())
+
+    def delivered(self, local: Local, batch: Batch, which: Sequence[int], names: Sequence[Name]) -> None:
+        self.deliveries += len(names)
+
+    def refused(self, line: bytes, kind: object, reject: Reject, cause: int) -> None:
+        self.rejects += 1
+
+    def turn(self, *, sort: bool) -> None:
+        """Nothing more can happen because of the lines up to here. `sort`: they travelled in batches, so by line."""
+        self.moments.clear()
+
+    @property
+    def subscription_messages(self) -> int:
+        return self.actions["forward"] + self.actions["promote"] + self.actions["cancel"]
+
+
+class Writer(Tally):
+    """Counts, and writes a row for everything that happens."""
+
+    def __init__(self, config: Config, folder: Path, stack: ExitStack) -> None:
+        super().__init__()
+        folder.mkdir(parents=True, exist_ok=True)
+        self._prefix = config.kafka.prefix
+        self._files: dict[str, IO[bytes]] = {
+            table: stack.enter_context((folder / f"{table}.jsonl").open("wb")) for table in TABLES
+        }
+        self._rows: dict[str, list[Row]] = {table: [] for table in TABLES}
+        self._counts: dict[tuple[int, str, str], tuple[Link | Local, Counter[str]]] = {}
+        self._encoder = msgspec.json.Encoder()
+
+    def _touch(self, state: Link | Local, cause: int) -> Counter[str]:
+        key = (cause, state.setup.broker, state.setup.link)
+        return self._counts.setdefault(key, (state, Counter()))[1]
+
+    def took(self, state: Link | Local, message: Subscribe | Unsubscribe, cause: int) -> None:
+        self._touch(state, cause)["subscribes" if isinstance(message, Subscribe) else "unsubscribes"] += 1
+
+    def decided(self, link: Link, decisions: Sequence[Decision], cause: int) -> None:
+        super().decided(link, decisions, cause)
+        count_decisions(self._touch(link, cause), decisions)
+        self._rows["decisions"] += [decision_row(d, link, self.moments[cause], cause) for d in decisions]
+
+    def routed(self, link: Link, origin: str, batch: Batch, forward: NDArray[np.bool_]) -> None:
+        super().routed(link, origin, batch, forward)
+        for publication, cause, goes in zip(batch.publications, batch.causes, forward.tolist(), strict=True):
+            self._rows["routes"].append(route_row(link.setup, publication.id, origin, goes, publication.moment, cause))
+            counts = self._touch(link, cause)
+            counts["publications"] += 1
+            counts["forwarded" if goes else "stopped"] += 1
+
+    def delivered(self, local: Local, batch: Batch, which: Sequence[int], names: Sequence[Name]) -> None:
+        super().delivered(local, batch, which, names)
+        for cause in batch.causes:
+            self._touch(local, cause)["publications"] += 1
+        for k, name in zip(which, names, strict=True):
+            publication, cause = batch.publications[k], batch.causes[k]
+            self._rows["deliveries"].append(delivery_row(name, publication.id, publication.moment, cause))
+            self._touch(local, cause)["delivered"] += 1
+
+    def refused(self, line: bytes, kind: object, reject: Reject, cause: int) -> None:
+        super().refused(line, kind, reject, cause)
+        topic = f"{self._prefix}.{kind}" if isinstance(kind, str) else None
+        self._rows["rejects"].append(reject_row(topic, 0, cause - 1, line, reject.rule, reject.message, cause))
+
+    def turn(self, *, sort: bool) -> None:
+        for (cause, *_), (state, counts) in self._counts.items():
+            self._rows["metrics"].append(metrics_row(state, counts, cause, None, None))
+        self._counts.clear()
+        for table, rows in self._rows.items():
+            if sort:
+                rows.sort(key=lambda row: int(row["batch"]))
+            self._files[table].writelines(self._encoder.encode(row) + b"\n" for row in rows)
+            rows.clear()
+        super().turn(sort=sort)
+
+
+class Simulation:
+    """A network that is fed the lines of an events file."""
+
+    def __init__(self, config: Config, journal: Tally) -> None:
+        self.journal, self.network = journal, Network(config, journal)
+        self._context = Context(config.space, config.overlay.brokers)
+        self._clock = 0
+        self._due: int | None = None
+        self._run: dict[str, tuple[list[Publish], list[int]]] = {}
+        self._run_length = 0
+        self._settles = True
+        self.events = 0
+
+    def quiet(self, lines: Iterable[bytes]) -> None:
+        """Take the lines one by one, the overlay quiet in between; runs of publications travel as batches."""
+        for number, broker, message in self._events(lines):
+            if isinstance(message, Publish):
+                publications, causes = self._run.setdefault(broker, ([], []))
+                publications.append(message)
+                causes.append(number)
+                self._run_length += 1
+                if self._run_length >= LONGEST_RUN:
+                    self._carry()
+            else:
+                self._carry()
+                self._feed(number, broker, message)
+                self.network.settle(self._clock)
+                self.journal.turn(sort=False)
+        self._carry()
+
+    def interleaved(self, lines: Iterable[bytes], seed: int) -> None:
+        """Take lines and link messages in a random order that the seed decides; each channel keeps its own order."""
+        self._settles = False
+        chance = random.Random(seed)
+        events = self._events(lines)
+        event = next(events, None)
+        while event is not None or self.network.waiting:
+            waiting = list(self.network.waiting)
+            pick = chance.randrange(len(waiting) + (event is not None))
+            if pick < len(waiting):
+                self.network.receive(waiting[pick], self._clock)
+            elif event is not None:
+                self._feed(*event)
+                event = next(events, None)
+        self.journal.turn(sort=False)
+
+    def _events(self, lines: Iterable[bytes]) -> Iterator[tuple[int, str, Message]]:
+        """The good events by line number, the clock moved to each; the bad ones go to the journal."""
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            kind, broker, message = read_line(self._context, line, self._clock, number - 1)
+            if isinstance(message, Reject):
+                self.journal.refused(line.rstrip(b"\r\n"), kind, message, number)
+                continue
+            self._advance(message, number)
+            self.events += 1
+            yield number, str(broker), message
+
+    def _feed(self, number: int, broker: str, message: Message) -> None:
+        self.journal.moments[number] = self._clock
+        self.network.feed(broker, message, self._clock, number)
+
+    def _advance(self, message: Message, number: int) -> None:
+        """Move the clock to an event; what has expired by then ends before the event happens."""
+        self._clock = max(self._clock, message.moment)
+        if self._due is not None and self._due <= self._clock:
+            self._expire(number)
+        if isinstance(message, Subscribe) and message.expires is not None:
+            self._due = message.expires if self._due is None else min(self._due, message.expires)
+
+    def _expire(self, number: int) -> None:
+        if self._settles:
+            self._carry()
+        self.journal.moments[number] = self._clock
+        self.network.expire(self._clock, number)
+        self._due = self.network.next_expiry
+        if self._settles:
+            self.network.settle(self._clock)
+
+    def _carry(self) -> None:
+        """Let the publications that have gathered travel."""
+        if not self._run:
+            return
+        for broker, (publications, causes) in self._run.items():
+            points = self.network.config.space.points([p.point for p in publications])
+            self.network.publish(broker, Batch(publications, causes, points))
+        self._run.clear()
+        self._run_length = 0
+        self.journal.turn(sort=True)
+
+
+def simulate(config: Config, lines: Iterable[bytes], *, out: Path | None = None, seed: int | None = None) -> Row:
+    """Run an events file through the overlay of a configuration; the summary that `--json` prints."""
+    began = wall.perf_counter()
+    with ExitStack() as stack:
+        journal = Writer(config, out, stack) if out else Tally()
+        simulation = Simulation(config, journal)
+        if seed is None:
+            simulation.quiet(lines)
+        else:
+            simulation.interleaved(lines, seed)
+    seconds = wall.perf_counter() - began
+    return _summary(config, simulation, seconds)
+
+
+def _summary(config: Config, simulation: Simulation, seconds: float) -> Row:
+    journal = simulation.journal
+    actions = {action: journal.actions[action] for action in ACTIONS}
+    sizes = [len(encode(state)) for groups in simulation.network.groups.values() for state in groups.values()]
+    return {
+        "strategy": str(config.spec),
+        "brokers": len(config.overlay.brokers),
+        "events": simulation.events,
+        "actions": actions,
+        **actions,
+        "subscription_messages": journal.subscription_messages,
+        "publication_messages": journal.publication_messages,
+        "deliveries": journal.deliveries,
+        "rejects": journal.rejects,
+        "state_bytes": sum(sizes),
+        "state_bytes_max": max(sizes),
+        "seconds": round(seconds, 3),
+    }

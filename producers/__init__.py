@@ -1,0 +1,1 @@
+"""What clients of Lacuna use: workloads and, against a running system, the client library."""

@@ -1,0 +1,177 @@
+"""Half-open integer boxes: the only geometry there is.
+
+A box is, per attribute, an interval `[lo, hi)` of int64 keys (see `space` for how values become keys). Half-open
+intervals make "touching" and "overlapping" different things, so subtraction never leaves slivers:
+
+        hi ┌─────────┐            q minus a, cut in the order (x, y):
+           │    q    │
+           │  ┌──────┼──┐            ┌──┬──────┐      left of a in x,
+           │  │  a   │  │            │  │      │      then, inside a's x-range,
+           │  └──────┼──┘            │  ├──────┤      above and below a in y
+        lo └─────────┘               │  │▒▒▒▒▒▒│      (▒ = q ∩ a, which is gone)
+                                     │  ├──────┤
+                                     └──┴──────┘
+
+At most 2d pieces, pairwise disjoint, and together with `q ∩ a` exactly q (Proposition 2 of the negative-space paper:
+at most 2d - 1 *more* boxes than before).
+
+Two forms, one meaning:
+
+* `Box`, a frozen value that is valid once it exists: for messages, witnesses, people;
+* an int64 array of shape `(n, 2, d)`, `[:, 0]` the low ends and `[:, 1]` the high ends: for everything that is fast.
+
+Kernels take arrays and nothing else. All decisions compare coordinates; volumes only steer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from state.space import Keys, Space
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A non-empty half-open box of keys.
+
+    >>> Box((0, 0), (2, 3))
+    Box(lo=(0, 0), hi=(2, 3))
+    >>> Box((0,), (0,))
+    Traceback (most recent call last):
+        ...
+    ValueError: empty box: [0, 0) in dimension 0
+    """
+
+    lo: tuple[int, ...]
+    hi: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.lo or len(self.lo) != len(self.hi):
+            raise ValueError(f"a box needs as many low as high ends: {len(self.lo)} and {len(self.hi)}")
+        for i, (lo, hi) in enumerate(zip(self.lo, self.hi, strict=True)):
+            if lo >= hi:
+                raise ValueError(f"empty box: [{lo}, {hi}) in dimension {i}")
+
+    @classmethod
+    def of(cls, keys: Keys) -> Box:
+        """The box of one `(2, d)` array."""
+        return cls(tuple(keys[0].tolist()), tuple(keys[1].tolist()))
+
+    def keys(self) -> Keys:
+        """This box as a `(2, d)` array."""
+        return np.array((self.lo, self.hi), dtype=np.int64)
+
+
+Boxes = tuple[Box, ...]
+"""Disjoint boxes: the shape of one subscription."""
+
+
+def boxes_where(space: Space, where: Mapping[str, object]) -> Boxes:
+    """The disjoint boxes that `where` asks for in `space`; `ValueRefused` if it breaks a rule."""
+    return tuple(Box(lo, hi) for lo, hi in space.corners(where))
+
+
+def volume(space: Space, boxes: Boxes) -> float:
+    """The natural volume of disjoint boxes as a share of the domain. Steers, never decides."""
+    return sum(space.share(box.lo, box.hi) for box in boxes)
+
+
+def stack(boxes: Iterable[Box], dims: int) -> Keys:
+    """Boxes as one `(n, 2, d)` array; an empty sequence gives `(0, 2, dims)`."""
+    rows = [(b.lo, b.hi) for b in boxes]
+    return np.array(rows, dtype=np.int64).reshape(len(rows), 2, dims)
+
+
+def unstack(keys: Keys) -> Boxes:
+    """The boxes of an `(n, 2, d)` array as values."""
+    return tuple(Box.of(one) for one in keys)
+
+
+@njit(cache=True, inline="always")
+def meets(a: Keys, b: Keys) -> bool:
+    """Do two `(2, d)` boxes share a point? Touching is not sharing."""
+    for i in range(a.shape[1]):
+        if a[0, i] >= b[1, i] or b[0, i] >= a[1, i]:
+            return False
+    return True
+
+
+@njit(cache=True, inline="always")
+def contains(outer: Keys, inner: Keys) -> bool:
+    """Is every point of `inner` in `outer`?"""
+    for i in range(outer.shape[1]):
+        if outer[0, i] > inner[0, i] or outer[1, i] < inner[1, i]:
+            return False
+    return True
+
+
+@njit(cache=True)
+def overlap_fraction(q: Keys, a: Keys) -> float:
+    """The share of `q` that `a` covers, measured in keys. Steers, never decides."""
+    share = 1.0
+    for i in range(q.shape[1]):
+        lo = max(q[0, i], a[0, i])
+        hi = min(q[1, i], a[1, i])
+        share *= (float(hi) - float(lo)) / (float(q[1, i]) - float(q[0, i]))
+    return share
+
+
+@njit(cache=True)
+def cut_order(q: Keys, a: Keys, by_overlap: bool, order: NDArray[np.int64]) -> None:
+    """Write into `order` the dimensions in which to cut `q` by `a`.
+
+    Either 0, 1, 2 ... as published (Fig. 4), or the dimension first in which `a` covers the largest share of `q`: the
+    slabs cut off first are then thin, and what remains to be cut stays small.
+    """
+    d = q.shape[1]
+    share = np.empty(d)
+    for i in range(d):
+        order[i] = i
+        overlap = float(min(q[1, i], a[1, i])) - float(max(q[0, i], a[0, i]))
+        share[i] = overlap / (float(q[1, i]) - float(q[0, i]))
+    if by_overlap:
+        for i in range(1, d):
+            k = i
+            while k > 0 and share[order[k]] > share[order[k - 1]]:
+                order[k], order[k - 1] = order[k - 1], order[k]
+                k -= 1
+
+
+@njit(cache=True)
+def subtract_into(q: Keys, a: Keys, by_overlap: bool, out: Keys) -> int:
+    """Write `q` minus `a` into `out` (room for 2d boxes) and return how many pieces there are. `q` must meet `a`."""
+    d = q.shape[1]
+    order = np.empty(d, np.int64)
+    cut_order(q, a, by_overlap, order)
+    rest = q.copy()
+    n = 0
+    for k in range(d):
+        i = order[k]
+        if rest[0, i] < a[0, i]:
+            out[n] = rest
+            out[n, 1, i] = a[0, i]
+            rest[0, i] = a[0, i]
+            n += 1
+        if rest[1, i] > a[1, i]:
+            out[n] = rest
+            out[n, 0, i] = a[1, i]
+            rest[1, i] = a[1, i]
+            n += 1
+    return n
+
+
+def subtract(q: Keys, a: Keys, *, by_overlap: bool = False) -> Keys:
+    """`q` minus `a` for two `(2, d)` boxes, as disjoint pieces; `q` itself where they do not meet.
+
+    >>> subtract(Box((0, 0), (4, 4)).keys(), Box((1, 1), (9, 9)).keys()).tolist()
+    [[[0, 0], [1, 4]], [[1, 0], [4, 1]]]
+    """
+    if not meets(q, a):
+        return q[None].copy()
+    out = np.empty((2 * q.shape[1], 2, q.shape[1]), np.int64)
+    return out[: subtract_into(q, a, by_overlap, out)].copy()

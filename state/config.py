@@ -1,0 +1,289 @@
+"""The configuration, `lacuna.toml`, as one frozen value; every rule that it must keep is checked here, once.
+
+    [space]    attributes in order      [overlay]  brokers and links, a tree      [routing]  strategy, for all or per
+    link [kafka]    bootstrap, prefix        [lake]     path, checkpoint, writer
+
+A configuration that breaks a rule is refused with one `ConfigError` that names the value, the rule and the remedy.
+Reading the file is left to the caller; here is only text to value.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from state.errors import ConfigError
+from state.ledger import DAY
+from state.link import Setup
+from state.messages import LOCAL
+from state.space import KINDS, LARGEST_INT, Attribute, Kind, Space, ValueRefused
+from state.strategies import Spec
+
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+NAME_RULE = "a name is 1 to 128 letters, digits, '_', '.' or '-', and does not begin with '.' or '-'"
+MOST_DIMS = 32
+SECOND = 1_000_000
+
+
+@dataclass(frozen=True)
+class Kafka:
+    """Where the topics are."""
+
+    bootstrap: str = "localhost:9092"
+    prefix: str = "lacuna"
+
+
+@dataclass(frozen=True)
+class Lake:
+    """Where the Delta tables and the checkpoint are, and who writes them."""
+
+    path: str = "lake"
+    checkpoint: str = "checkpoint"
+    writer: str | None = None
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """Brokers and their neighbours: a tree. Neighbours are in the order in which the links were given."""
+
+    neighbours: Mapping[str, tuple[str, ...]]
+
+    @property
+    def brokers(self) -> tuple[str, ...]:
+        return tuple(self.neighbours)
+
+    def directions(self) -> Iterator[tuple[str, str]]:
+        """Every direction (from, to) of every link."""
+        return ((broker, other) for broker, others in self.neighbours.items() for other in others)
+
+
+@dataclass(frozen=True)
+class Config:
+    """A whole, checked configuration."""
+
+    space: Space
+    overlay: Overlay
+    spec: Spec = Spec("auto")
+    specs: Mapping[tuple[str, str], Spec] = field(default_factory=dict)
+    remember: int = DAY
+    kafka: Kafka = Kafka()
+    lake: Lake = Lake()
+
+    def setup(self, broker: str, link: str) -> Setup:
+        """What the group (broker, link) needs to know."""
+        return Setup(broker, link, self.space, self.specs.get((broker, link), self.spec), self.remember)
+
+    def with_strategy(self, spec: Spec) -> Config:
+        """The same configuration with one strategy for all links."""
+        return replace(self, spec=spec, specs={})
+
+
+def parse(text: str) -> Config:
+    """The configuration that a TOML text gives."""
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError("the configuration", "TOML", f"it is not valid TOML: {error}", "correct that line") from None
+    _refuse_unknown(tables, ("space", "overlay", "routing", "kafka", "lake"), "")
+    overlay = _overlay(_section(tables, "overlay", required=True))
+    routing = _section(tables, "routing")
+    _refuse_unknown(routing, ("strategy", "links", "remember"), "routing.")
+    return Config(
+        space=_space(_section(tables, "space", required=True)),
+        overlay=overlay,
+        spec=Spec.of(routing.get("strategy", "auto"), "routing.strategy"),
+        specs=_specs(routing.get("links", {}), overlay),
+        remember=_remember(routing.get("remember", DAY // SECOND)),
+        kafka=_kafka(_section(tables, "kafka")),
+        lake=_lake(_section(tables, "lake")),
+    )
+
+
+def _section(tables: Mapping[str, Any], name: str, *, required: bool = False) -> Mapping[str, Any]:
+    if required and name not in tables:
+        raise ConfigError(name, None, "this section is missing", f"add [{name}]")
+    section = tables.get(name, {})
+    if not isinstance(section, Mapping):
+        raise ConfigError(name, section, "this must be a section", f"write it as [{name}]")
+    return section
+
+
+def _refuse_unknown(table: Mapping[str, Any], known: tuple[str, ...], prefix: str) -> None:
+    for key, value in table.items():
+        if key not in known:
+            raise ConfigError(f"{prefix}{key}", value, "there is no such key", f"use {', '.join(known)}")
+
+
+# Space
+
+
+def _space(section: Mapping[str, Any]) -> Space:
+    if not section:
+        raise ConfigError("space", {}, "a space has at least one attribute", "declare one, with kind and domain")
+    if len(section) > MOST_DIMS:
+        raise ConfigError("space", len(section), f"a space has at most {MOST_DIMS} attributes", "leave some out")
+    return Space(tuple(_attribute(name, given) for name, given in section.items()))
+
+
+def _attribute(name: str, given: object) -> Attribute:
+    where = f"space.{name}"
+    if not isinstance(given, Mapping):
+        raise ConfigError(where, given, "an attribute is a table", 'write { kind = "int", low = 0, high = 9 }')
+    kind = given.get("kind")
+    if kind not in KINDS:
+        raise ConfigError(f"{where}.kind", kind, "there is no such kind", f"choose one of {', '.join(KINDS)}")
+    if not name.strip():
+        raise ConfigError(where, name, "an attribute needs a name", "give it one")
+    if kind == "category":
+        _refuse_unknown(given, ("kind", "values"), f"{where}.")
+        return _category(name, given.get("values"), where)
+    _refuse_unknown(given, ("kind", "low", "high"), f"{where}.")
+    return _interval(name, cast(Kind, kind), given, where)
+
+
+def _category(name: str, values: object, where: str) -> Attribute:
+    if not isinstance(values, list) or not values or not all(isinstance(v, str) for v in values):
+        raise ConfigError(f"{where}.values", values, "a category needs a list of strings", 'write values = ["a", "b"]')
+    if len(set(values)) != len(values):
+        raise ConfigError(f"{where}.values", values, "a value is listed twice", "list each value once")
+    return Attribute(name, "category", 0, len(values) - 1, tuple(values))
+
+
+def _interval(name: str, kind: Kind, given: Mapping[str, Any], where: str) -> Attribute:
+    least, most = -LARGEST_INT, LARGEST_INT
+    unbounded = Attribute(name, kind, least, most)
+    keys = []
+    for end in ("low", "high"):
+        if end not in given:
+            raise ConfigError(f"{where}.{end}", None, f"a domain of kind {kind} has a low and a high end", f"add {end}")
+        try:
+            keys.append(unbounded.key(_plain(given[end])))
+        except ValueRefused as error:
+            remedy = "write an ISO 8601 string" if kind == "timestamp" else f"write a finite {kind}"
+            raise ConfigError(f"{where}.{end}", given[end], str(error), remedy) from None
+    if keys[0] > keys[1]:
+        raise ConfigError(where, dict(given), "the domain is inverted: low is above high", "exchange low and high")
+    return Attribute(name, kind, keys[0], keys[1])
+
+
+def _plain(value: object) -> object:
+    """TOML has dates of its own; they mean what their ISO 8601 text means."""
+    return value.isoformat() if hasattr(value, "isoformat") else value
+
+
+# Overlay
+
+
+def _overlay(section: Mapping[str, Any]) -> Overlay:
+    _refuse_unknown(section, ("brokers", "links"), "overlay.")
+    links = [_pair(link) for link in _list(section, "links")]
+    brokers = [_broker(name, "overlay.brokers") for name in _list(section, "brokers")]
+    for name, count in ((name, brokers.count(name)) for name in brokers):
+        if count > 1:
+            raise ConfigError("overlay.brokers", name, "a broker is listed twice", "list it once")
+    neighbours: dict[str, list[str]] = {name: [] for name in [*brokers, *(end for link in links for end in link)]}
+    if not neighbours:
+        raise ConfigError("overlay", dict(section), "there is no broker", 'write links, or brokers = ["hub"]')
+    for a, b in links:
+        if b in neighbours[a]:
+            raise ConfigError("overlay.links", [a, b], "this link is given twice", "give it once")
+        neighbours[a].append(b)
+        neighbours[b].append(a)
+    _check_tree(neighbours, links)
+    return Overlay({broker: tuple(others) for broker, others in neighbours.items()})
+
+
+def _list(section: Mapping[str, Any], key: str) -> list[Any]:
+    value = section.get(key, [])
+    if not isinstance(value, list):
+        raise ConfigError(f"overlay.{key}", value, "this must be a list", f"write {key} = [...]")
+    return value
+
+
+def _pair(link: object) -> tuple[str, str]:
+    if not isinstance(link, list) or len(link) != 2:
+        raise ConfigError("overlay.links", link, "a link is a pair of brokers", 'write ["oslo", "paris"]')
+    a, b = (_broker(name, "overlay.links") for name in link)
+    if a == b:
+        raise ConfigError("overlay.links", link, "a broker cannot be its own neighbour", "remove the pair")
+    return a, b
+
+
+def _broker(name: object, where: str) -> str:
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise ConfigError(where, name, NAME_RULE, "rename the broker")
+    if name == LOCAL:
+        raise ConfigError(where, name, f"{LOCAL!r} is reserved for a broker's own clients", "rename the broker")
+    return name
+
+
+def _check_tree(neighbours: Mapping[str, list[str]], links: list[tuple[str, str]]) -> None:
+    """Acyclic and connected. Joining the two ends' islands link by link finds the link that closes a cycle."""
+    island = {name: name for name in neighbours}
+
+    def root(name: str) -> str:
+        while island[name] != name:
+            name = island[name]
+        return name
+
+    for a, b in links:
+        if root(a) == root(b):
+            raise ConfigError("overlay.links", [a, b], "this link closes a cycle", "remove one link of the cycle")
+        island[root(a)] = root(b)
+    islands = sorted({root(name) for name in neighbours})
+    if len(islands) > 1:
+        rule = f"the brokers are {len(islands)} islands without a link between them"
+        raise ConfigError("overlay", islands, rule, "add a link between them")
+
+
+# Routing, Kafka, lake
+
+
+def _specs(given: object, overlay: Overlay) -> dict[tuple[str, str], Spec]:
+    if not isinstance(given, Mapping):
+        raise ConfigError("routing.links", given, "this must be a section", 'write [routing.links."oslo>paris"]')
+    directions = set(overlay.directions())
+    specs = {}
+    for link, table in given.items():
+        where = f'routing.links."{link}"'
+        ends = tuple(str(link).split(">"))
+        if ends not in directions:
+            known = ", ".join(f"{a}>{b}" for a, b in sorted(directions)) or "none"
+            raise ConfigError(where, link, "the overlay has no such link", f"use one of: {known}")
+        if not isinstance(table, Mapping) or "strategy" not in table:
+            raise ConfigError(where, table, "this section needs a strategy", 'write strategy = "auto"')
+        _refuse_unknown(table, ("strategy",), f"{where}.")
+        specs[ends] = Spec.of(table["strategy"], f"{where}.strategy")
+    return specs
+
+
+def _remember(given: object) -> int:
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given <= 10 * 366 * 86400:
+        rule = "it is how many seconds a cancellation is remembered, from 0 to ten years"
+        raise ConfigError("routing.remember", given, rule, "write a number of seconds such as 86400")
+    return int(given * SECOND)
+
+
+def _kafka(section: Mapping[str, Any]) -> Kafka:
+    _refuse_unknown(section, ("bootstrap", "prefix"), "kafka.")
+    kafka = Kafka(**{key: _text(value, f"kafka.{key}") for key, value in section.items()})
+    if not NAME.fullmatch(kafka.prefix):
+        raise ConfigError("kafka.prefix", kafka.prefix, NAME_RULE, "rename it")
+    return kafka
+
+
+def _lake(section: Mapping[str, Any]) -> Lake:
+    _refuse_unknown(section, ("path", "checkpoint", "writer"), "lake.")
+    lake = Lake(**{key: _text(value, f"lake.{key}") for key, value in section.items()})
+    if lake.writer not in (None, "rust", "spark"):
+        raise ConfigError("lake.writer", lake.writer, "there is no such writer", "use rust or spark, or leave it out")
+    return lake
+
+
+def _text(value: object, where: str) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ConfigError(where, value, "this must be a non-empty string", "put it in quotes")
+    return value

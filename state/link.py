@@ -1,0 +1,151 @@
+"""The state of one (broker, link) group: the unit of parallelism.
+
+A broker B has a link to each neighbour and the link `local` to its clients. Each link M has two halves,
+
+    heard[M]   what M asked of B
+    told[M]    what B asked of M (neighbours only)
+
+and is a group of its own. An event that arrives at B from F goes to every group of B: group F updates heard[F], every
+other group M updates told[M] and, for a publication, asks heard[M] whether M wants it. No group needs to know another's
+state, so they run in parallel, and a hot broker is as many tasks as it has links.
+
+                      F ──event──▶ B
+                                   ├─▶ group F       heard[F] gains or loses it
+                                   ├─▶ group M       told[M] decides: forward or withhold  ──▶ M
+                                   └─▶ group local   publications: deliver what matches exactly
+
+    (H)  once the channel B>M is empty, heard[B] at M equals the active half of told[M] at B
+    (P)  a publication from F goes to each neighbour M other than F with a match in heard[M], and to local; never back
+
+Each group also keeps the ledger of the broker's clients (who may only change what stands by a later word) and the marks
+of the broker's incoming channels (each message exactly once, in order). Both are the same in all groups of a broker,
+because all see the same events in the same order; keeping them apart is what spares the groups any talk.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from state.boxlist import BoxList
+from state.channel import Inbox
+from state.errors import InvariantError
+from state.ledger import DAY, Ledger
+from state.messages import LOCAL, Name, Subscribe, Unsubscribe
+from state.space import Keys, Space
+from state.strategies import Spec
+from state.told import Decision, Told
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """Everything about a group that is configured, not learned."""
+
+    broker: str
+    link: str
+    space: Space
+    spec: Spec = Spec("auto")
+    remember: int = DAY
+
+
+class Group(ABC):
+    """What the groups of a broker have in common: heard[link], the clients' ledger, the channels' marks."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        self.heard = BoxList(setup.space.dims)
+        self.ledger = Ledger(setup.remember)
+        self.inbox = Inbox()
+
+    def step(self, origin: str, message: Subscribe | Unsubscribe, now: int) -> list[Decision]:
+        """Apply a message that arrived at the broker from `origin` (`local` or a neighbour) at the moment `now`."""
+        if origin == LOCAL:
+            word = self.ledger.hear(message, now)
+            if not word.news or (isinstance(message, Unsubscribe) and not word.stood):
+                return []
+        return self._apply(origin, message, "unsubscribed")
+
+    def expire(self, now: int) -> list[Decision]:
+        """End the clients' subscriptions whose time to live has passed: the same as if they had unsubscribed."""
+        done: list[Decision] = []
+        for name in self.ledger.expire(now):
+            done += self._apply(LOCAL, Unsubscribe(name), "expired")
+        return done
+
+    def _apply(self, origin: str, message: Subscribe | Unsubscribe, reason: str) -> list[Decision]:
+        if origin == self.setup.link:
+            self._hear(message)
+            return []
+        return self._tell(origin, message, reason)
+
+    def _hear(self, message: Subscribe | Unsubscribe) -> None:
+        if message.name in self.heard:
+            self.heard.remove(message.name)
+        elif isinstance(message, Unsubscribe):
+            raise InvariantError(
+                f"{self.setup.link} tells {self.setup.broker} to forget {message.name}, which it never asked for. "
+                "Remedy: the state of one of the two is not the other's: restore both from one checkpoint"
+            )
+        if isinstance(message, Subscribe):
+            self.heard.add(message.name, message.boxes)
+
+    @abstractmethod
+    def _tell(self, origin: str, message: Subscribe | Unsubscribe, reason: str) -> list[Decision]:
+        """What another link of the broker asked for: does this link's neighbour have to be told?"""
+
+    def check(self) -> None:
+        """Raise `InvariantError` unless every rule that concerns this group alone holds."""
+        self.heard.check()
+        self.ledger.check()
+
+
+class Local(Group):
+    """The group (broker, local): the clients' subscriptions, kept exactly, and who gets which publication."""
+
+    def deliver(self, points: Keys) -> tuple[list[int], list[Name]]:
+        """All pairs (point, subscription that it matches), by point, then in order of arrival."""
+        return self.heard.holders(points)
+
+    def _tell(self, origin: str, message: Subscribe | Unsubscribe, reason: str) -> list[Decision]:
+        """What neighbours ask for is no concern of the clients."""
+        return []
+
+    def check(self) -> None:
+        super().check()
+        if self.ledger.standing.keys() != set(self.heard):
+            raise InvariantError("the clients' subscriptions are not those that stand in the ledger")
+
+
+class Link(Group):
+    """The group (broker, neighbour): what the neighbour asked for, and what it was asked for."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self.told = Told(setup.space, setup.spec)
+        self.sent = 0
+
+    def wants(self, points: Keys) -> NDArray[np.bool_]:
+        """For each point, whether the neighbour asked for it (rule P)."""
+        return self.heard.holds_any(points)
+
+    def number(self, count: int = 1) -> int:
+        """The number of the next message on the channel to the neighbour, the first of `count` that are sent now."""
+        self.sent += count
+        return self.sent - count + 1
+
+    def _tell(self, origin: str, message: Subscribe | Unsubscribe, reason: str) -> list[Decision]:
+        if isinstance(message, Subscribe):
+            return self.told.subscribe(message.name, message.boxes, origin)
+        return self.told.unsubscribe(message.name, reason)
+
+    def check(self) -> None:
+        super().check()
+        self.told.check()
+
+
+def group(setup: Setup) -> Link | Local:
+    """An empty group: `Local` for the clients' link, `Link` for a neighbour's."""
+    return Local(setup) if setup.link == LOCAL else Link(setup)

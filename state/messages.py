@@ -1,0 +1,77 @@
+"""What travels: names, and the three messages that a broker takes from its clients and its neighbours.
+
+A subscription is named by the broker its client is attached to, the client, and the id that the client chose. Clients
+choose ids freely; two of them may choose the same, at one broker or at two, and neither may disturb the other.
+
+Messages are values. The same three kinds arrive from clients and from neighbours; from clients they carry a `Stamp`,
+by which a later word wins over an earlier one in whatever order they arrive (`ledger`). On a link order is given by
+the channel (`channel`), so a stamp is not needed there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from state.boxes import Boxes
+from state.space import Corner
+
+LOCAL = "local"
+"""The name of a broker's link to its own clients; no broker may be called so."""
+
+
+class Name(NamedTuple):
+    """Who a subscription is: unique in the whole overlay."""
+
+    broker: str
+    client: str
+    id: str
+
+
+class Stamp(NamedTuple):
+    """When a client's word was given: its revision if it gave one, the time in microseconds, the place in the log."""
+
+    rev: int | None
+    time: int
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """Ask for everything in `boxes`; replaces what `name` asked for before."""
+
+    name: Name
+    boxes: Boxes
+    stamp: Stamp | None = None
+    expires: int | None = None
+
+    @property
+    def moment(self) -> int:
+        """When the client said it; 0 on a link."""
+        return 0 if self.stamp is None else self.stamp.time
+
+
+@dataclass(frozen=True, slots=True)
+class Unsubscribe:
+    """Forget `name`."""
+
+    name: Name
+    stamp: Stamp | None = None
+
+    @property
+    def moment(self) -> int:
+        """When the client said it; 0 on a link."""
+        return 0 if self.stamp is None else self.stamp.time
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """An event at a point of the space. `payload` is the JSON text that came with it, or None."""
+
+    id: str
+    point: Corner
+    payload: bytes | None = None
+    moment: int = 0
+
+
+Message = Subscribe | Unsubscribe | Publish

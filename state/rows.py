@@ -1,0 +1,192 @@
+"""Rows: what is recorded about every decision, route, delivery and reject, in the columns of the tables.
+
+The simulator writes them as JSON lines, the live router sends them to the archive; both make them here, so that a row
+means the same wherever it comes from. Rows are plain dictionaries of JSON values; each table's columns are listed with
+their meaning in `TABLES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from state.link import Link, Local, Setup
+from state.messages import Name
+from state.space import Space, timestamp_text
+from state.told import Decision
+
+Row = dict[str, Any]
+
+TABLES: dict[str, dict[str, str]] = {
+    "decisions": {
+        "broker": "the broker that decided",
+        "link": "the neighbour that is told or not",
+        "subscription": "the id that the client chose",
+        "client": "the client that subscribed",
+        "home": "the broker that the client is attached to",
+        "origin": "the neighbour from which the broker heard of it, or local",
+        "action": "forward, withhold, promote, cancel or drop",
+        "reason": "why, in words",
+        "strategy": "the strategy of the link with its parameters",
+        "coverers": "ids of the active subscriptions whose union covers it, when withheld",
+        "witness": "a box inside it that the strategy found uncovered, as a filter, when forwarded or promoted",
+        "boxes": "the number of boxes of the subscription",
+        "nodes": "boxes looked at to decide: the work, the same on every machine",
+        "active": "subscriptions that the neighbour is told of, after this event",
+        "passive": "subscriptions withheld from the neighbour, after this event",
+        "time": "the moment of the event that caused it",
+        "batch": "the router's batch; in a simulation the number of the input line",
+    },
+    "routes": {
+        "broker": "the broker that the publication reached",
+        "link": "the neighbour it was considered for",
+        "publication": "the id that the publisher chose",
+        "origin": "the neighbour it came from, or local",
+        "action": "forward or stop",
+        "time": "the moment of the publication",
+        "batch": "the router's batch; in a simulation the number of the input line",
+    },
+    "deliveries": {
+        "broker": "the broker that the client is attached to",
+        "client": "the client that receives it",
+        "subscription": "the id of the subscription that it matches",
+        "publication": "the id that the publisher chose",
+        "time": "the moment of the publication",
+        "batch": "the router's batch; in a simulation the number of the input line",
+    },
+    "metrics": {
+        "broker": "the broker",
+        "link": "the link of the group: a neighbour, or local",
+        "batch": "the router's batch; in a simulation the number of the input line",
+        "subscribes": "subscribe messages that the group took",
+        "unsubscribes": "unsubscribe messages that the group took",
+        "publications": "publications that the group considered",
+        "forward": "subscriptions forwarded",
+        "withhold": "subscriptions withheld",
+        "promote": "subscriptions promoted",
+        "cancel": "subscriptions cancelled",
+        "drop": "withheld subscriptions dropped",
+        "budget": "decisions for which the budget of nodes ran out",
+        "forwarded": "publications forwarded to the neighbour",
+        "stopped": "publications not forwarded",
+        "delivered": "deliveries to clients",
+        "heard": "subscriptions heard on this link",
+        "active": "subscriptions that the neighbour is told of",
+        "passive": "subscriptions withheld from the neighbour",
+        "negative_rectangles": "negative rectangles kept, where the strategy keeps any",
+        "ranges": "Hilbert ranges kept, where the strategy keeps any",
+        "state_bytes": "size of the group's state as stored; null in a simulation, which stores nothing",
+        "millis": "time that the group took in this batch; null in a simulation, which has no clock",
+    },
+    "rejects": {
+        "topic": "the topic of the refused record",
+        "partition": "its partition",
+        "offset": "its offset; in a simulation the number of the input line less one",
+        "value": "the record as it came, undecodable bytes replaced",
+        "rule": "the rule it broke",
+        "message": "what in it broke the rule",
+        "batch": "the router's batch; in a simulation the number of the input line",
+    },
+}
+
+COUNTS = tuple(list(TABLES["metrics"])[3:15])
+"""The counters among the columns of `metrics`."""
+MOST_VALUE = 4096
+"""A reject keeps this many characters of the refused value."""
+
+
+def decision_row(decision: Decision, link: Link, time: int, batch: int) -> Row:
+    """One row of `decisions`."""
+    setup = link.setup
+    return {
+        "broker": setup.broker,
+        "link": setup.link,
+        "subscription": decision.name.id,
+        "client": decision.name.client,
+        "home": decision.name.broker,
+        "origin": decision.origin,
+        "action": decision.action,
+        "reason": decision.reason,
+        "strategy": str(setup.spec),
+        "coverers": [name.id for name in decision.coverers],
+        "witness": _witness(setup.space, decision),
+        "boxes": len(decision.boxes),
+        "nodes": decision.nodes,
+        "active": len(link.told.active),
+        "passive": len(link.told.passive),
+        "time": timestamp_text(time),
+        "batch": batch,
+    }
+
+
+def _witness(space: Space, decision: Decision) -> Row | None:
+    box = decision.witness
+    return None if box is None else dict(space.describe(box.lo, box.hi))
+
+
+def route_row(setup: Setup, publication: str, origin: str, forward: bool, time: int, batch: int) -> Row:
+    """One row of `routes`."""
+    return {
+        "broker": setup.broker,
+        "link": setup.link,
+        "publication": publication,
+        "origin": origin,
+        "action": "forward" if forward else "stop",
+        "time": timestamp_text(time),
+        "batch": batch,
+    }
+
+
+def delivery_row(name: Name, publication: str, time: int, batch: int) -> Row:
+    """One row of `deliveries`."""
+    return {
+        "broker": name.broker,
+        "client": name.client,
+        "subscription": name.id,
+        "publication": publication,
+        "time": timestamp_text(time),
+        "batch": batch,
+    }
+
+
+def reject_row(
+    topic: str | None, partition: int, offset: int, value: bytes, rule: str, message: str, batch: int
+) -> Row:
+    """One row of `rejects`."""
+    return {
+        "topic": topic,
+        "partition": partition,
+        "offset": offset,
+        "value": value.decode(errors="replace")[:MOST_VALUE],
+        "rule": rule,
+        "message": message,
+        "batch": batch,
+    }
+
+
+def metrics_row(
+    state: Link | Local, counts: dict[str, int], batch: int, state_bytes: int | None, millis: float | None
+) -> Row:
+    """One row of `metrics`: the counters of a batch, and how large the group is after it."""
+    told = state.told if isinstance(state, Link) else None
+    return {
+        "broker": state.setup.broker,
+        "link": state.setup.link,
+        "batch": batch,
+        **{count: counts.get(count, 0) for count in COUNTS},
+        "heard": len(state.heard),
+        "active": len(told.active) if told else 0,
+        "passive": len(told.passive) if told else 0,
+        "negative_rectangles": told.strategy.negative_rectangles if told else None,
+        "ranges": None,
+        "state_bytes": state_bytes,
+        "millis": millis,
+    }
+
+
+def count_decisions(counts: dict[str, int], decisions: Iterable[Decision]) -> None:
+    """Add decisions to the counters of a metrics row."""
+    for decision in decisions:
+        counts[decision.action] = counts.get(decision.action, 0) + 1
+        if decision.reason.endswith("budget"):
+            counts["budget"] = counts.get("budget", 0) + 1

@@ -1,0 +1,298 @@
+"""The space of attributes: values of four kinds become int64 keys, in order and without loss.
+
+Every attribute has an order-preserving, injective map `key` from its domain to int64, so that `a <= b` exactly when
+`key(a) <= key(b)`, and a closed range `[a, b]` is the half-open interval `[key(a), key(b) + 1)` of keys.
+
+| kind        | value                         | key                                                            |
+| ----------- | ----------------------------- | -------------------------------------------------------------- |
+| `int`       | a whole number                | itself                                                         |
+| `float`     | a finite IEEE double          | its bits as int64; for negative numbers all but the sign flipped |
+| `category`  | one of a declared list        | its position in that list                                      |
+| `timestamp` | ISO 8601, to the microsecond  | microseconds since 1970-01-01T00:00:00Z                        |
+
+Doubles: the bit patterns of non-negative doubles, read as integers, are already in order; those of negative doubles
+are in reverse order, which flipping the 63 value bits puts right. -0.0 and 0.0 are one value, so -0.0 is normalised
+first. No tolerance anywhere: two doubles that differ in the last bit are neighbours, `key` apart by one.
+
+What does not fit its attribute raises `ValueRefused` with the name of the rule; `events` turns that into a reject,
+`config` into a configuration error.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from itertools import product
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Keys = NDArray[np.int64]
+"""An int64 array: `(n, d)` for points, `(n, 2, d)` for boxes."""
+Corner = tuple[int, ...]
+"""A key for each attribute."""
+MOST_BOXES = 1024
+"""A subscription may be this many boxes; sets of categories multiply."""
+
+Kind = Literal["int", "float", "category", "timestamp"]
+KINDS: tuple[Kind, ...] = ("int", "float", "category", "timestamp")
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+LARGEST_INT = 2**63 - 2
+"""The largest `int` value: its key plus one, the open end of a range, must still be an int64."""
+
+_FLIP = 2**63 - 1
+_DOUBLE, _LONG = struct.Struct("<d"), struct.Struct("<q")
+
+
+class ValueRefused(ValueError):
+    """A value does not fit its attribute: `rule` is the name of the rule, the text says which value and why."""
+
+    def __init__(self, rule: str, message: str) -> None:
+        super().__init__(message)
+        self.rule = rule
+
+
+def float_key(value: float) -> int:
+    """The order-preserving image of a finite double.
+
+    >>> float_key(-0.0) == float_key(0.0) == 0
+    True
+    >>> float_key(-1.0) < float_key(-0.5) < float_key(5e-324) < float_key(1e308)
+    True
+    """
+    bits: int = _LONG.unpack(_DOUBLE.pack(value + 0.0))[0]
+    return bits if bits >= 0 else bits ^ _FLIP
+
+
+def float_value(key: int) -> float:
+    """The double of a key; the inverse of `float_key`."""
+    value: float = _DOUBLE.unpack(_LONG.pack(key if key >= 0 else key ^ _FLIP))[0]
+    return value + 0.0
+
+
+def timestamp_key(text: str) -> int:
+    """Microseconds since 1970 of an ISO 8601 timestamp; without an offset it is UTC.
+
+    >>> timestamp_key("1970-01-01T00:00:01Z")
+    1000000
+    """
+    _, _, fraction = text.partition(".")
+    digits = len(fraction) - len(fraction.lstrip("0123456789"))
+    if digits > 6:
+        raise ValueRefused("timestamp", f"{text!r} is finer than a microsecond")
+    try:
+        moment = datetime.fromisoformat(text)
+        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+        return (moment - EPOCH) // MICROSECOND
+    except (ValueError, OverflowError):
+        raise ValueRefused("timestamp", f"{text!r} is not an ISO 8601 timestamp") from None
+
+
+def timestamp_text(key: int) -> str:
+    """The ISO 8601 text of a timestamp's key, in UTC.
+
+    >>> timestamp_text(1_000_000)
+    '1970-01-01T00:00:01Z'
+    """
+    return (EPOCH + key * MICROSECOND).isoformat().replace("+00:00", "Z")
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """One dimension of the space: a name, a kind, and the keys of its domain `[low, high]` (closed)."""
+
+    name: str
+    kind: Kind
+    low: int
+    high: int
+    values: tuple[str, ...] = ()
+
+    def key(self, value: object) -> int:
+        """The key of `value`, or `ValueRefused` if it is of the wrong type or outside the domain."""
+        key = self._raw_key(value)
+        if not self.low <= key <= self.high:
+            low, high = self.value(self.low), self.value(self.high)
+            raise ValueRefused("domain", f"{self.name} = {value!r} is outside its domain [{low}, {high}]")
+        return key
+
+    def _raw_key(self, value: object) -> int:
+        match self.kind:
+            case "int":
+                return self._int_key(value)
+            case "float":
+                return self._float_key(value)
+            case "category":
+                return self._category_key(value)
+            case "timestamp":
+                if not isinstance(value, str):
+                    raise ValueRefused("type", f"{self.name} = {value!r} is not an ISO 8601 string")
+                return timestamp_key(value)
+
+    def _int_key(self, value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueRefused("type", f"{self.name} = {value!r} is not a number")
+        if isinstance(value, float):
+            self._refuse_not_finite(value)
+            if not value.is_integer():
+                raise ValueRefused("fraction", f"{self.name} = {value!r} has a fraction, but its kind is int")
+        return int(value)
+
+    def _float_key(self, value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueRefused("type", f"{self.name} = {value!r} is not a number")
+        try:
+            number = float(value)
+        except OverflowError:
+            raise ValueRefused("domain", f"{self.name} = {value!r} is beyond the largest double") from None
+        self._refuse_not_finite(number)
+        return float_key(number)
+
+    def _refuse_not_finite(self, number: float) -> None:
+        if not math.isfinite(number):
+            raise ValueRefused("finite", f"{self.name} = {number!r} is not a finite number")
+
+    def _category_key(self, value: object) -> int:
+        if not isinstance(value, str):
+            raise ValueRefused("type", f"{self.name} = {value!r} is not a string")
+        try:
+            return self._positions[value]
+        except KeyError:
+            raise ValueRefused("category", f"{self.name} = {value!r} is not one of {', '.join(self.values)}") from None
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        return {value: i for i, value in enumerate(self.values)}
+
+    def value(self, key: int) -> int | float | str:
+        """The value of a key of the domain; the inverse of `key`."""
+        match self.kind:
+            case "int":
+                return key
+            case "float":
+                return float_value(key)
+            case "category":
+                return self.values[key]
+            case "timestamp":
+                return timestamp_text(key)
+
+    def length(self, lo: int, hi: int) -> float:
+        """The natural length of the keys `[lo, hi)`: for volumes, which steer and never decide."""
+        if self.kind == "float":
+            return float_value(hi - 1) - float_value(lo)
+        return float(hi - lo)
+
+    def intervals(self, wanted: object) -> list[tuple[int, int]]:
+        """The half-open key intervals of a `where` entry: a closed range, or a set of categories.
+
+        >>> Attribute("a", "int", 0, 9).intervals([3, None])
+        [(3, 10)]
+        >>> Attribute("c", "category", 0, 2, ("x", "y", "z")).intervals(["z", "y"])
+        [(1, 3)]
+        """
+        if not isinstance(wanted, list):
+            raise ValueRefused("range", f"{self.name}: {wanted!r} is not a list")
+        return self._category_intervals(wanted) if self.kind == "category" else [self._interval(wanted)]
+
+    def _interval(self, ends: Sequence[object]) -> tuple[int, int]:
+        if len(ends) != 2:
+            raise ValueRefused("range", f"{self.name}: a range has two ends, not {len(ends)}")
+        lo = self.low if ends[0] is None else self.key(ends[0])
+        hi = self.high if ends[1] is None else self.key(ends[1])
+        if lo > hi:
+            raise ValueRefused("inverted", f"{self.name}: the range [{ends[0]}, {ends[1]}] is inverted")
+        return lo, hi + 1
+
+    def _category_intervals(self, wanted: Sequence[object]) -> list[tuple[int, int]]:
+        if not wanted:
+            raise ValueRefused("empty", f"{self.name}: an empty set of categories matches nothing")
+        runs: list[tuple[int, int]] = []
+        for key in sorted({self.key(value) for value in wanted}):
+            if runs and runs[-1][1] == key:
+                runs[-1] = (runs[-1][0], key + 1)
+            else:
+                runs.append((key, key + 1))
+        return runs
+
+    def range_of(self, lo: int, hi: int) -> list[int | float | str]:
+        """The keys `[lo, hi)` as a `where` entry; the inverse of `intervals` for one interval."""
+        if self.kind == "category":
+            return [self.values[key] for key in range(lo, hi)]
+        return [self.value(lo), self.value(hi - 1)]
+
+
+@dataclass(frozen=True)
+class Space:
+    """The attributes, in order. A publication is a point in it; a subscription is one or more disjoint boxes.
+
+    >>> space = Space((Attribute("a", "int", 0, 9), Attribute("c", "category", 0, 2, ("x", "y", "z"))))
+    >>> space.corners({"a": [3, 4], "c": ["x", "z"]})
+    [((3, 0), (5, 1)), ((3, 2), (5, 3))]
+    >>> space.describe((3, 0), (5, 1))
+    {'a': [3, 4], 'c': ['x']}
+    """
+
+    attributes: tuple[Attribute, ...]
+
+    @property
+    def dims(self) -> int:
+        return len(self.attributes)
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        return frozenset(a.name for a in self.attributes)
+
+    @cached_property
+    def domain(self) -> tuple[Corner, Corner]:
+        """The low and high corner of the whole space, half-open."""
+        return tuple(a.low for a in self.attributes), tuple(a.high + 1 for a in self.attributes)
+
+    def point(self, at: Mapping[str, object]) -> Corner:
+        """The keys of a publication, which must name every attribute and no other."""
+        self._refuse_unknown(at)
+        for a in self.attributes:
+            if a.name not in at:
+                raise ValueRefused("attribute", f"the publication does not name {a.name}")
+        return tuple(a.key(at[a.name]) for a in self.attributes)
+
+    def corners(self, where: Mapping[str, object]) -> list[tuple[Corner, Corner]]:
+        """The half-open corners of the disjoint boxes that `where` asks for; what is not named is unconstrained."""
+        self._refuse_unknown(where)
+        sides = [a.intervals(where[a.name]) if a.name in where else [(a.low, a.high + 1)] for a in self.attributes]
+        count = math.prod(len(side) for side in sides)
+        if count > MOST_BOXES:
+            raise ValueRefused("boxes", f"the subscription is {count} boxes, more than {MOST_BOXES}")
+        return [(tuple(lo for lo, _ in ends), tuple(hi for _, hi in ends)) for ends in product(*sides)]
+
+    def _refuse_unknown(self, named: Mapping[str, object]) -> None:
+        for name in named:
+            if name not in self.names:
+                known = ", ".join(a.name for a in self.attributes)
+                raise ValueRefused("attribute", f"{name!r} is not an attribute of the space ({known})")
+
+    def describe(self, lo: Corner, hi: Corner) -> dict[str, list[int | float | str]]:
+        """A box as a person would write it: a valid `where` that names every attribute."""
+        ends = zip(self.attributes, lo, hi, strict=True)
+        return {a.name: a.range_of(low, high) for a, low, high in ends}
+
+    def describe_point(self, keys: Corner) -> dict[str, int | float | str]:
+        """A point's values by attribute; the inverse of `point`."""
+        return {a.name: a.value(key) for a, key in zip(self.attributes, keys, strict=True)}
+
+    def share(self, lo: Corner, hi: Corner) -> float:
+        """The natural volume of a box as a share of the domain. Steers, never decides."""
+        share = 1.0
+        for a, low, high in zip(self.attributes, lo, hi, strict=True):
+            whole = a.length(a.low, a.high + 1)
+            share *= a.length(low, high) / whole if whole > 0 else 1.0
+        return share
+
+    def points(self, rows: Sequence[Corner]) -> Keys:
+        """Points as an `(n, d)` array."""
+        return np.array(rows, dtype=np.int64).reshape(len(rows), self.dims)

@@ -1,0 +1,102 @@
+"""Strategies by name, and the specification of one with its parameters.
+
+To add a strategy: a module with a `Strategy` whose constructor takes its parameters with defaults, an entry in
+`STRATEGIES`, and the rules for its parameters in `PARAMETERS`. Nothing else changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from state.boxes import Box
+from state.boxlist import BoxList
+from state.errors import ConfigError
+from state.strategies.auto import Auto
+from state.strategies.base import Dump, Strategy, Verdict
+from state.strategies.cover import Cover
+from state.strategies.flood import Flood
+from state.strategies.negative import Negative
+from state.strategies.union import Union
+
+__all__ = ["PARAMETERS", "STRATEGIES", "Dump", "Spec", "Strategy", "Verdict"]
+
+STRATEGIES: dict[str, type[Strategy]] = {s.name: s for s in (Flood, Cover, Union, Negative, Auto)}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a parameter may be: a test, and the same in words."""
+
+    holds: Callable[[object], bool]
+    words: str
+
+
+def one_of(*values: str) -> Rule:
+    return Rule(lambda value: value in values, " or ".join(repr(value) for value in values))
+
+
+def whole(least: int) -> Rule:
+    return Rule(
+        lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= least,
+        f"a whole number of at least {least}",
+    )
+
+
+COMMON = {"covering": one_of("lazy", "active")}
+PARAMETERS: dict[str, dict[str, Rule]] = {
+    "flood": {},
+    "cover": {},
+    "union": {"budget": whole(1)},
+    "negative": {"index": one_of("tree", "rtree"), "order": one_of("overlap", "fixed")},
+    "auto": {"budget": whole(1)},
+}
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A strategy's name and its parameters, checked; `covering` belongs to all of them.
+
+    >>> Spec.of({"name": "union", "budget": 5}, "routing.strategy")
+    Spec(name='union', parameters=(('budget', 5),), covering='lazy')
+    """
+
+    name: str
+    parameters: tuple[tuple[str, Any], ...] = ()
+    covering: str = "lazy"
+
+    @classmethod
+    def of(cls, given: object, where: str) -> Spec:
+        """The specification that a configuration gives as a name or a table; `ConfigError` if it breaks a rule."""
+        table: Mapping[str, object] = {"name": given} if isinstance(given, str) else _table(given, where)
+        name = table.get("name")
+        if not isinstance(name, str) or name not in STRATEGIES:
+            raise ConfigError(where, name, "no such strategy", f"choose one of {', '.join(STRATEGIES)}")
+        rules = {**COMMON, **PARAMETERS[name]}
+        parameters = {key: value for key, value in table.items() if key != "name"}
+        for key, value in parameters.items():
+            _check_parameter(name, key, value, rules, where)
+        covering = str(parameters.pop("covering", "lazy"))
+        return cls(name, tuple(sorted(parameters.items())), covering)
+
+    def build(self, domain: Box, active: BoxList) -> Strategy:
+        """The strategy itself, on top of a list of active subscriptions."""
+        return STRATEGIES[self.name](domain, active, **dict(self.parameters))
+
+    def __str__(self) -> str:
+        extra = dict(self.parameters) | ({} if self.covering == "lazy" else {"covering": self.covering})
+        return self.name + "".join(f" {key}={value}" for key, value in sorted(extra.items()))
+
+
+def _table(given: object, where: str) -> Mapping[str, object]:
+    if not isinstance(given, Mapping):
+        raise ConfigError(where, given, "a strategy is a name or a table with a name", 'write strategy = "auto"')
+    return given
+
+
+def _check_parameter(name: str, key: str, value: object, rules: Mapping[str, Rule], where: str) -> None:
+    if key not in rules:
+        raise ConfigError(f"{where}.{key}", value, f"strategy {name} has no such parameter", f"use {', '.join(rules)}")
+    if not rules[key].holds(value):
+        raise ConfigError(f"{where}.{key}", value, f"it must be {rules[key].words}", "change or remove it")

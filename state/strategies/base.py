@@ -1,0 +1,99 @@
+"""The one interface behind which all strategies stand.
+
+A strategy belongs to one outgoing link. It answers a single question: do the subscriptions that the neighbour was told
+(the active ones) cover this one? `told` asks, keeps the lists, and tells the strategy when the active ones change. So a
+strategy is small: its theory at the head of its module, `decide`, and whatever it keeps to decide faster.
+
+Contract, which the tests hold every strategy to:
+
+* `decide` changes nothing. A YES names coverers whose union contains all of the boxes: a proof. A NO gives the box that
+  stood in the way: for exact strategies a witness, a box inside the subscription that no active one covers.
+* The same active subscriptions, added and removed in the same order, give the same answers, also after `dump` and
+  `restore`: decisions must not depend on whether the state was held in memory or stored in between.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from state.boxes import Box, Boxes
+from state.boxlist import BoxList
+from state.errors import InvariantError
+from state.messages import Name
+from state.space import Keys
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The answer of a strategy about one subscription."""
+
+    covered: bool
+    reason: str
+    coverers: tuple[Name, ...] = ()
+    witness: Box | None = None
+    nodes: int = 0
+    """Boxes looked at: the work, in a unit that is the same on every machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dump:
+    """What a strategy keeps beyond the active list, as arrays for the codec."""
+
+    numbers: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    small: NDArray[np.int8] = field(default_factory=lambda: np.empty(0, np.int8))
+
+
+class Strategy(ABC):
+    """Decides for one outgoing link, on top of the list of active subscriptions that `told` keeps."""
+
+    name: ClassVar[str]
+
+    def __init__(self, domain: Box, active: BoxList) -> None:
+        self.domain, self.active = domain, active
+
+    @abstractmethod
+    def decide(self, boxes: Boxes) -> Verdict:
+        """Do the active subscriptions cover all of these boxes?"""
+
+    def added(self, boxes: Boxes) -> None:  # noqa: B027 - many strategies keep nothing
+        """A subscription with these boxes is now active."""
+
+    def removed(self, boxes: Boxes) -> None:  # noqa: B027
+        """A subscription with these boxes is not active any more."""
+
+    @property
+    def negative_rectangles(self) -> int | None:
+        """How many negative rectangles are kept, if any are."""
+        return None
+
+    def dump(self) -> Dump:
+        """What must be stored besides the active list."""
+        return Dump()
+
+    def restore(self, dump: Dump) -> None:  # noqa: B027
+        """Take over what `dump` gave, on top of the same active list."""
+
+    def check(self) -> None:  # noqa: B027
+        """Raise `InvariantError` unless what is kept agrees with the active list."""
+
+
+def keys_of(boxes: Boxes) -> list[Keys]:
+    """Each box as a `(2, d)` array."""
+    return [box.keys() for box in boxes]
+
+
+def said(coverers: tuple[Name, ...]) -> str:
+    """The reason of a YES, in words."""
+    return "covered by one" if len(coverers) == 1 else "covered by several"
+
+
+def merged(parts: list[tuple[Name, ...]]) -> tuple[Name, ...]:
+    """Certificates of single boxes as one certificate."""
+    if not parts:
+        raise InvariantError("a subscription without boxes was decided")
+    return parts[0] if len(parts) == 1 else tuple(dict.fromkeys(name for part in parts for name in part))

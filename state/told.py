@@ -1,0 +1,237 @@
+"""told[M]: what a broker asked of its neighbour M, and what it need not ask.
+
+The candidates are all subscriptions heard on the broker's *other* links. Each is
+
+    active     M was told of it, or
+    passive    withheld, because what M was told already covers it: its certificate names the active ones that do.
+
+Rules that hold after every step (`check`):
+
+    (S)  active and passive are disjoint and together are exactly the candidates
+    (C)  the union of the active covers every candidate; for a passive one its certificate alone does
+
+What a step did is returned as decisions, in order. Those that speak to M (`forward`, `promote`, `cancel`) are sent in
+that order, and it is always make before break: what must be told instead goes before what is taken back.
+
+Only passive subscriptions whose certificate names a cancelled one are decided again: the proofs of all others still
+stand. They are tried against *active* ones only, the largest first, so that the one that covers the others is promoted
+before them. (Tested against passive ones too, two equal ones would suppress each other.)
+
+`covering = "active"` also withdraws an active subscription when a later one covers it alone: M keeps a smaller table,
+at the price of a message. Its dependants then lean on the later one.
+
+Tried and found to lose publications (do not do these): one such table per broker instead of per outgoing link; passive
+ones counted as covering; the cancel sent before the promotions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from state.boxes import Box, Boxes, volume
+from state.boxlist import BoxList
+from state.errors import InvariantError
+from state.messages import Name, Subscribe, Unsubscribe
+from state.space import Space
+from state.strategies import Spec, Verdict
+
+Action = Literal["forward", "withhold", "promote", "cancel", "drop"]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What was decided about one subscription on one outgoing link, and why."""
+
+    action: Action
+    name: Name
+    origin: str
+    reason: str
+    boxes: Boxes
+    coverers: tuple[Name, ...] = ()
+    witness: Box | None = None
+    nodes: int = 0
+
+    def message(self) -> Subscribe | Unsubscribe | None:
+        """What the neighbour is told, if anything."""
+        match self.action:
+            case "forward" | "promote":
+                return Subscribe(self.name, self.boxes)
+            case "cancel":
+                return Unsubscribe(self.name)
+            case _:
+                return None
+
+
+@dataclass(slots=True)
+class Passive:
+    """A withheld subscription and the proof that it may be."""
+
+    boxes: Boxes
+    origin: str
+    coverers: tuple[Name, ...]
+    serial: int
+    """Its place in the order in which subscriptions became passive."""
+
+
+class Told:
+    """The candidates of one outgoing link, active and passive, under one strategy."""
+
+    def __init__(self, space: Space, spec: Spec) -> None:
+        self.space, self.spec = space, spec
+        self.restore(BoxList(space.dims), {}, {})
+
+    def restore(self, active: BoxList, origins: dict[Name, str], passive: dict[Name, Passive]) -> None:
+        """Take over stored lists, passive ones with serials 0, 1, 2 ... The strategy begins anew on top of them."""
+        self.active, self.origins, self.passive = active, origins, passive
+        self.strategy = self.spec.build(Box(*self.space.domain), active)
+        self._serial = len(passive)
+        self._dependants: dict[Name, dict[Name, None]] = {}
+        for name, entry in passive.items():
+            self._depend(name, entry.coverers)
+
+    def __len__(self) -> int:
+        return len(self.active) + len(self.passive)
+
+    def subscribe(self, name: Name, boxes: Boxes, origin: str) -> list[Decision]:
+        """A candidate appears or changes its shape."""
+        if name in self.active:
+            return self._replace(name, boxes, origin)
+        if name in self.passive:
+            self._forget_passive(name)
+        verdict = self.strategy.decide(boxes)
+        if verdict.covered:
+            return [self._withhold(name, boxes, origin, verdict)]
+        return [self._activate("forward", name, boxes, origin, verdict), *self._withdraw_covered(name, boxes)]
+
+    def unsubscribe(self, name: Name, reason: str) -> list[Decision]:
+        """A candidate disappears."""
+        if name in self.passive:
+            entry = self._forget_passive(name)
+            return [Decision("drop", name, entry.origin, reason, entry.boxes)]
+        boxes, origin, dependants = self._deactivate(name)
+        promoted = self._reconsider(dependants, f"{name.id} was cancelled")
+        return [*promoted, Decision("cancel", name, origin, reason, boxes)]
+
+    def _replace(self, name: Name, boxes: Boxes, origin: str) -> list[Decision]:
+        """An active candidate changes its shape: one message that makes and breaks at once, or a cancel.
+
+        What leaned on the old shape is reconsidered first, so whatever must be promoted is told before the old shape
+        goes.
+        """
+        old, _, dependants = self._deactivate(name)
+        verdict = self.strategy.decide(boxes)
+        if verdict.covered:
+            withheld = self._withhold(name, boxes, origin, verdict)
+            promoted = self._reconsider(dependants, f"{name.id} was replaced")
+            return [*promoted, Decision("cancel", name, origin, "replaced", old), withheld]
+        forwarded = self._activate("forward", name, boxes, origin, verdict)
+        promoted = self._reconsider(dependants, f"{name.id} was replaced")
+        return [*promoted, forwarded, *self._withdraw_covered(name, boxes)]
+
+    def _activate(
+        self, action: Action, name: Name, boxes: Boxes, origin: str, verdict: Verdict, why: str = ""
+    ) -> Decision:
+        self.active.add(name, boxes)
+        self.origins[name] = origin
+        self.strategy.added(boxes)
+        reason = f"{why}: {verdict.reason}" if why else verdict.reason
+        return Decision(action, name, origin, reason, boxes, witness=verdict.witness, nodes=verdict.nodes)
+
+    def _deactivate(self, name: Name) -> tuple[Boxes, str, list[Name]]:
+        """Take a name out of the active list; returns its boxes, its origin, and who leaned on it."""
+        boxes, origin = self.active.boxes(name), self.origins.pop(name)
+        self.active.remove(name)
+        self.strategy.removed(boxes)
+        return boxes, origin, list(self._dependants.get(name, ()))
+
+    def _withhold(self, name: Name, boxes: Boxes, origin: str, verdict: Verdict) -> Decision:
+        self.passive[name] = Passive(boxes, origin, verdict.coverers, self._serial)
+        self._serial += 1
+        self._depend(name, verdict.coverers)
+        return Decision("withhold", name, origin, verdict.reason, boxes, coverers=verdict.coverers, nodes=verdict.nodes)
+
+    def _reconsider(self, names: list[Name], why: str) -> list[Decision]:
+        """Decide withheld subscriptions again, the largest first (the earliest where equal)."""
+        promoted = []
+        for name in sorted(names, key=self._largest_first):
+            entry = self.passive[name]
+            verdict = self.strategy.decide(entry.boxes)
+            self._independ(name, entry.coverers)
+            if verdict.covered:
+                entry.coverers = verdict.coverers
+                self._depend(name, verdict.coverers)
+            else:
+                del self.passive[name]
+                promoted.append(self._activate("promote", name, entry.boxes, entry.origin, verdict, why))
+        return promoted
+
+    def _largest_first(self, name: Name) -> tuple[float, int]:
+        entry = self.passive[name]
+        return -volume(self.space, entry.boxes), entry.serial
+
+    def _withdraw_covered(self, name: Name, boxes: Boxes) -> list[Decision]:
+        """With `covering = "active"`: take back what the newly told `name` covers alone."""
+        if self.spec.covering != "active":
+            return []
+        inside: dict[Name, None] = {}
+        for box in boxes:
+            inside.update(dict.fromkeys(self.active.inside(box.keys())))
+        done: list[Decision] = []
+        for other in inside:
+            if other != name and self._covers_alone(boxes, self.active.boxes(other)):
+                done += self._withdraw(other, name)
+        return done
+
+    def _covers_alone(self, outer: Boxes, inner: Boxes) -> bool:
+        alone = BoxList(self.space.dims)
+        alone.add(Name("", "", ""), outer)
+        return all(alone.container(box.keys()) is not None for box in inner)
+
+    def _withdraw(self, name: Name, coverer: Name) -> list[Decision]:
+        boxes, origin, dependants = self._deactivate(name)
+        for dependant in dependants:
+            entry = self.passive[dependant]
+            self._independ(dependant, entry.coverers)
+            entry.coverers = tuple(dict.fromkeys(coverer if c == name else c for c in entry.coverers))
+            self._depend(dependant, entry.coverers)
+        verdict = Verdict(True, "covered by a later one", (coverer,))
+        withheld = self._withhold(name, boxes, origin, verdict)
+        return [Decision("cancel", name, origin, withheld.reason, boxes, coverers=(coverer,)), withheld]
+
+    def _forget_passive(self, name: Name) -> Passive:
+        entry = self.passive.pop(name)
+        self._independ(name, entry.coverers)
+        return entry
+
+    def _depend(self, name: Name, coverers: tuple[Name, ...]) -> None:
+        for coverer in coverers:
+            self._dependants.setdefault(coverer, {})[name] = None
+
+    def _independ(self, name: Name, coverers: tuple[Name, ...]) -> None:
+        for coverer in coverers:
+            dependants = self._dependants[coverer]
+            del dependants[name]
+            if not dependants:
+                del self._dependants[coverer]
+
+    def check(self) -> None:
+        """Raise `InvariantError` unless rules (S), (C) and (N) hold and the dependants mirror the certificates."""
+        self.active.check()
+        self.strategy.check()
+        both = [name for name in self.passive if name in self.active]
+        if both or self.origins.keys() != set(self.active):
+            raise InvariantError(f"rule (S): active, passive and origins disagree: {both[:3]}")
+        mirrored = {(c, name) for name, entry in self.passive.items() for c in entry.coverers}
+        if mirrored != {(c, name) for c, names in self._dependants.items() for name in names}:
+            raise InvariantError("dependants and certificates disagree")
+        for name, entry in self.passive.items():
+            self._check_certificate(name, entry)
+
+    def _check_certificate(self, name: Name, entry: Passive) -> None:
+        if any(coverer not in self.active for coverer in entry.coverers):
+            raise InvariantError(f"rule (C): the certificate of {name} names one that is not active")
+        proof = BoxList(self.space.dims, [(c, self.active.keys(c)) for c in entry.coverers])
+        for box in entry.boxes:
+            if len(proof.without(box.keys(), by_overlap=True)):
+                raise InvariantError(f"rule (C): the certificate of {name} does not cover it")

@@ -1,0 +1,1 @@
+"""The Spark shell around the core: sources, the stateful step, sinks. Thin on purpose."""
