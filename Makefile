@@ -31,9 +31,9 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-## make bench    the figures of the core, into bench/results
+## make bench    the figures of the core, kept in bench/results
 bench: setup
-	$(BIN)/lacuna bench core --json
+	$(BIN)/lacuna bench --keep
 
 ## make clean    remove the environment and caches
 clean:

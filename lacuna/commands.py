@@ -15,7 +15,9 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from lacuna.simulate import ACTIONS, simulate
+from bench import BENCHES
+from bench.report import steps
+from lacuna.simulate import simulate
 from producers.workloads import WORKLOADS, Workload
 from state.config import Config, parse
 from state.errors import ConfigError, LacunaError
@@ -189,5 +191,35 @@ class Sink:
             self._file.close()
 
 
-COMMANDS: tuple[Callable[[Subparsers], None], ...] = (add_simulate, add_produce)
-__all__ = ["ACTIONS", "COMMANDS"]
+# lacuna bench
+
+
+def add_bench(sub: Subparsers) -> None:
+    command = sub.add_parser(
+        "bench",
+        help="measure, and compare with the papers and with peers",
+        description="Measure. Figures are ratios within one run.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="benchmarks:\n" + "\n".join(f"  {name:<10} {about}" for name, (_, about) in BENCHES.items()),
+    )
+    command.add_argument("name", nargs="?", choices=sorted(BENCHES), metavar="NAME", help="default: all of them")
+    command.add_argument("--quick", action="store_true", help="a minute or two, the same shape")
+    command.add_argument("--json", action="store_true", help="print one JSON object a benchmark")
+    command.add_argument("--keep", action="store_true", help="write the report into bench/results")
+    command.set_defaults(run=run_bench)
+
+
+def run_bench(args: argparse.Namespace) -> int:
+    for name in [args.name] if args.name else sorted(BENCHES):
+        with steps() as step:
+            report = BENCHES[name][0](step, quick=args.quick)
+        if args.keep:
+            report.keep()
+        if args.json:
+            print(json.dumps(report.as_json()))
+        else:
+            report.show()
+    return 0
+
+
+COMMANDS: tuple[Callable[[Subparsers], None], ...] = (add_simulate, add_produce, add_bench)

@@ -156,6 +156,7 @@ class Simulation:
                 self.network.settle(self._clock)
                 self.journal.turn(sort=False)
         self._carry()
+        self.journal.turn(sort=True)
 
     def interleaved(self, lines: Iterable[bytes], seed: int) -> None:
         """Take lines and link messages in a random order that the seed decides; each channel keeps its own order."""

@@ -29,9 +29,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from state.kernels import kernel, kernel_inline
 from state.space import Keys, Space
 
 
@@ -92,7 +92,7 @@ def unstack(keys: Keys) -> Boxes:
     return tuple(Box.of(one) for one in keys)
 
 
-@njit(cache=True, inline="always")
+@kernel_inline
 def meets(a: Keys, b: Keys) -> bool:
     """Do two `(2, d)` boxes share a point? Touching is not sharing."""
     for i in range(a.shape[1]):
@@ -101,7 +101,7 @@ def meets(a: Keys, b: Keys) -> bool:
     return True
 
 
-@njit(cache=True, inline="always")
+@kernel_inline
 def contains(outer: Keys, inner: Keys) -> bool:
     """Is every point of `inner` in `outer`?"""
     for i in range(outer.shape[1]):
@@ -110,18 +110,24 @@ def contains(outer: Keys, inner: Keys) -> bool:
     return True
 
 
-@njit(cache=True)
+@kernel_inline
+def key_length(lo: int, hi: int) -> float:
+    """hi - lo for lo <= hi, rounded: the difference itself may exceed int64, and doubles alone would cancel to 0."""
+    return float(np.uint64(hi) - np.uint64(lo))
+
+
+@kernel
 def overlap_fraction(q: Keys, a: Keys) -> float:
     """The share of `q` that `a` covers, measured in keys. Steers, never decides."""
     share = 1.0
     for i in range(q.shape[1]):
         lo = max(q[0, i], a[0, i])
         hi = min(q[1, i], a[1, i])
-        share *= (float(hi) - float(lo)) / (float(q[1, i]) - float(q[0, i]))
+        share *= key_length(lo, hi) / key_length(q[0, i], q[1, i])
     return share
 
 
-@njit(cache=True)
+@kernel
 def cut_order(q: Keys, a: Keys, by_overlap: bool, order: NDArray[np.int64]) -> None:
     """Write into `order` the dimensions in which to cut `q` by `a`.
 
@@ -132,8 +138,8 @@ def cut_order(q: Keys, a: Keys, by_overlap: bool, order: NDArray[np.int64]) -> N
     share = np.empty(d)
     for i in range(d):
         order[i] = i
-        overlap = float(min(q[1, i], a[1, i])) - float(max(q[0, i], a[0, i]))
-        share[i] = overlap / (float(q[1, i]) - float(q[0, i]))
+        overlap = key_length(max(q[0, i], a[0, i]), min(q[1, i], a[1, i]))
+        share[i] = overlap / key_length(q[0, i], q[1, i])
     if by_overlap:
         for i in range(1, d):
             k = i
@@ -142,7 +148,7 @@ def cut_order(q: Keys, a: Keys, by_overlap: bool, order: NDArray[np.int64]) -> N
                 k -= 1
 
 
-@njit(cache=True)
+@kernel
 def subtract_into(q: Keys, a: Keys, by_overlap: bool, out: Keys) -> int:
     """Write `q` minus `a` into `out` (room for 2d boxes) and return how many pieces there are. `q` must meet `a`."""
     d = q.shape[1]

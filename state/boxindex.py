@@ -35,12 +35,13 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from state.boxes import contains, meets
 from state.errors import InvariantError
+from state.kernels import kernel, kernel_inline
 from state.space import Keys
 
 Rows = NDArray[np.uint64]
@@ -52,7 +53,7 @@ BLOCK = 32  # words (2,048 boxes) between two looks at whether something was hit
 ONE = np.uint64(1)
 
 
-@njit(cache=True, inline="always")
+@kernel_inline
 def _bucket(borders: Slots, key: int) -> int:
     """The number of borders at or below `key`."""
     lo, hi = 0, len(borders)
@@ -65,7 +66,7 @@ def _bucket(borders: Slots, key: int) -> int:
     return lo
 
 
-@njit(cache=True)
+@kernel
 def _build(boxes: Keys, count: int, borders: Slots, starts: Rows, ends: Rows) -> None:
     """Fill the rows for the first `count` boxes: own bucket first, then prefix and suffix OR."""
     d, buckets, words = starts.shape
@@ -81,7 +82,7 @@ def _build(boxes: Keys, count: int, borders: Slots, starts: Rows, ends: Rows) ->
                 ends[i, buckets - 1 - b, w] |= ends[i, buckets - b, w]
 
 
-@njit(cache=True)
+@kernel
 def _insert(slot: int, box: Keys, borders: Slots, starts: Rows, ends: Rows) -> None:
     d, buckets, _ = starts.shape
     word, bit = slot >> 6, ONE << np.uint64(slot & 63)
@@ -104,7 +105,7 @@ def _lowest_bit_code(typing_context: Any, word: Any) -> Any:
 _lowest_bit: Any = intrinsic(_lowest_bit_code)
 
 
-@njit(cache=True)
+@kernel
 def _filter(
     late: Slots, early: Slots, begin: int, end: int, alive: Rows, starts: Rows, ends: Rows, found: Rows
 ) -> None:
@@ -117,7 +118,7 @@ def _filter(
             block[w] &= start[w] & stop[w]
 
 
-@njit(cache=True)
+@kernel
 def _holds(box: Keys, point: Keys) -> bool:
     for i in range(len(point)):
         if point[i] < box[0, i] or point[i] >= box[1, i]:
@@ -125,7 +126,7 @@ def _holds(box: Keys, point: Keys) -> bool:
     return True
 
 
-@njit(cache=True)
+@kernel
 def _any_holds(found: Rows, begin: int, end: int, boxes: Keys, point: Keys) -> bool:
     for w in range(begin, end):
         word = found[w]
@@ -136,7 +137,7 @@ def _any_holds(found: Rows, begin: int, end: int, boxes: Keys, point: Keys) -> b
     return False
 
 
-@njit(cache=True)
+@kernel
 def _stab_any(
     points: Keys, boxes: Keys, words: int, borders: Slots, alive: Rows, starts: Rows, ends: Rows
 ) -> NDArray[np.bool_]:
@@ -157,7 +158,7 @@ def _stab_any(
     return hit
 
 
-@njit(cache=True)
+@kernel
 def _collect(found: Rows, words: int, boxes: Keys, point: Keys, slots: Slots) -> int:
     """Write the found slots whose box really holds the point into `slots`; return how many."""
     count = 0
@@ -171,7 +172,7 @@ def _collect(found: Rows, words: int, boxes: Keys, point: Keys, slots: Slots) ->
     return count
 
 
-@njit(cache=True)
+@kernel
 def _stab_all(
     points: Keys, boxes: Keys, words: int, borders: Slots, alive: Rows, starts: Rows, ends: Rows
 ) -> tuple[Slots, Slots]:
@@ -199,7 +200,7 @@ MEETING, CONTAINING, INSIDE = 0, 1, 2
 """How a box of the index is to stand to the box asked about."""
 
 
-@njit(cache=True)
+@kernel
 def _stands(relation: int, box: Keys, q: Keys) -> bool:
     if relation == CONTAINING:
         return contains(box, q)
@@ -208,7 +209,7 @@ def _stands(relation: int, box: Keys, q: Keys) -> bool:
     return meets(box, q)
 
 
-@njit(cache=True)
+@kernel
 def _collect_related(relation: int, q: Keys, first: bool, found: Rows, words: int, boxes: Keys, slots: Slots) -> int:
     """Write the found slots whose box stands to `q` in `relation` into `slots`; return how many."""
     count = 0
@@ -224,7 +225,7 @@ def _collect_related(relation: int, q: Keys, first: bool, found: Rows, words: in
     return count
 
 
-@njit(cache=True)
+@kernel
 def _find(
     relation: int, q: Keys, first: bool, boxes: Keys, words: int, borders: Slots, alive: Rows, starts: Rows, ends: Rows
 ) -> Slots:

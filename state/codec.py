@@ -172,7 +172,7 @@ def _texts(values: Sequence[str]) -> Texts:
 
 def _from_texts(stored: Texts) -> list[str]:
     ends = np.cumsum(_from_numbers(stored.lengths)).tolist()
-    return [stored.text[begin:end].decode() for begin, end in zip([0, *ends], ends, strict=False)]
+    return [stored.text[begin:end].decode() for begin, end in zip([0, *ends][: len(ends)], ends, strict=True)]
 
 
 class _Book:
@@ -297,7 +297,7 @@ def _restore_passive(stored: StoredTold, names: Sequence[Name], dims: int) -> di
     shapes: list[tuple[Name, Boxes]] = [(n, unstack(keys)) for n, keys in _from_shapes(stored.passive, names, dims)]
     coverers = [names[k] for k in _from_numbers(stored.coverers)]
     ends = np.cumsum(_from_numbers(stored.coverer_counts)).tolist()
-    rows = zip(shapes, _from_texts(stored.passive_origins), [0, *ends[:-1]], ends, strict=True)
+    rows = zip(shapes, _from_texts(stored.passive_origins), [0, *ends][: len(ends)], ends, strict=True)
     return {
         name: Passive(boxes, origin, tuple(coverers[begin:end]), serial)
         for serial, ((name, boxes), origin, begin, end) in enumerate(rows)

@@ -26,16 +26,16 @@ when the piece is taken:
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from state.boxes import contains, meets, overlap_fraction, subtract_into
+from state.kernels import kernel
 from state.space import Keys
 
 COVERED, GAP, UNKNOWN = 0, 1, 2
 
 
-@njit(cache=True)
+@kernel
 def _grown(array: NDArray[np.int64], need: int) -> NDArray[np.int64]:
     """`array`, or a copy of at least twice its length where it is too short."""
     if need <= len(array):
@@ -45,7 +45,7 @@ def _grown(array: NDArray[np.int64], need: int) -> NDArray[np.int64]:
     return longer
 
 
-@njit(cache=True)
+@kernel
 def _best(q: Keys, boxes: Keys, candidates: NDArray[np.int64]) -> int:
     """The candidate that contains `q`, or else the one with the largest overlap; the earliest where equal."""
     best, largest = int(candidates[0]), -1.0
@@ -58,7 +58,7 @@ def _best(q: Keys, boxes: Keys, candidates: NDArray[np.int64]) -> int:
     return best
 
 
-@njit(cache=True)
+@kernel
 def cover(q: Keys, boxes: Keys, candidates: NDArray[np.int64], budget: int) -> tuple[int, NDArray[np.int64], Keys, int]:
     """Test `q` against the boxes of the slots `candidates`, which must all meet it.
 
@@ -101,7 +101,7 @@ def cover(q: Keys, boxes: Keys, candidates: NDArray[np.int64], budget: int) -> t
     return COVERED, used[:uses], piece, nodes
 
 
-@njit(cache=True)
+@kernel
 def subtract_all(q: Keys, boxes: Keys, candidates: NDArray[np.int64], by_overlap: bool) -> Keys:
     """What is left of `q` after taking away every candidate's box: disjoint pieces (Fig. 7, lines 6 to 19)."""
     d = q.shape[1]

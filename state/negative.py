@@ -40,12 +40,12 @@ from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from rtree import index as rtree_index
 
 from state.boxes import contains, cut_order, meets, subtract
 from state.errors import InvariantError, StateError
+from state.kernels import kernel
 from state.space import Keys
 
 NEGATIVE, COVERED = 0, 1
@@ -82,7 +82,7 @@ class NegativeSpace(Protocol):
         """Everything needed to restore this space exactly: whole numbers, and colours or nothing."""
 
 
-@njit(cache=True)
+@kernel
 def _leaves(nodes: Nodes, domain: Keys, q: Keys, colour: int, most: int) -> tuple[NDArray[np.int64], Keys]:
     """The leaves of one colour that meet `q`, at most `most`, with their boxes, in the order of the tree."""
     d = q.shape[1]
@@ -123,7 +123,7 @@ def _leaves(nodes: Nodes, domain: Keys, q: Keys, colour: int, most: int) -> tupl
     return found[:count], boxes[:count]
 
 
-@njit(cache=True)
+@kernel
 def _split(nodes: Nodes, used: int, leaf: int, box: Keys, q: Keys, by_overlap: bool) -> tuple[int, int]:
     """Cut a leaf along the sides of `q` that pass through it, until one leaf lies inside `q`.
 
@@ -149,7 +149,7 @@ def _split(nodes: Nodes, used: int, leaf: int, box: Keys, q: Keys, by_overlap: b
     return leaf, used
 
 
-@njit(cache=True)
+@kernel
 def _paint(nodes: Nodes, leaf: int, colour: int) -> int:
     """Give a leaf a colour and join siblings of one colour upward. Returns how many joins there were."""
     nodes[leaf, LEFT] = colour
@@ -166,7 +166,7 @@ def _paint(nodes: Nodes, leaf: int, colour: int) -> int:
     return joined
 
 
-@njit(cache=True)
+@kernel
 def _paint_all(
     nodes: Nodes, used: int, leaves: NDArray[np.int64], boxes: Keys, q: Keys, colour: int, by_overlap: bool
 ) -> tuple[Nodes, int, int, int]:
@@ -189,7 +189,7 @@ def _paint_all(
     return nodes, used, negative, dead
 
 
-@njit(cache=True)
+@kernel
 def _preorder(nodes: Nodes, used: int) -> tuple[NDArray[np.int8], NDArray[np.int64]]:
     """The shape: per node its dimension or, for a leaf, -1 - colour; and the cuts of the inner nodes."""
     shape, cuts = np.empty(used, np.int8), np.empty(used, np.int64)
@@ -211,7 +211,7 @@ def _preorder(nodes: Nodes, used: int) -> tuple[NDArray[np.int8], NDArray[np.int
     return shape[:count].copy(), cuts[:inner].copy()
 
 
-@njit(cache=True)
+@kernel
 def _restore(shape: NDArray[np.int8], cuts: NDArray[np.int64]) -> Nodes:
     """The nodes of a shape, or an empty array if it is no tree."""
     nodes = np.empty((max(64, 2 * len(shape)), 5), np.int64)

@@ -94,10 +94,12 @@ class Told:
         return len(self.active) + len(self.passive)
 
     def subscribe(self, name: Name, boxes: Boxes, origin: str) -> list[Decision]:
-        """A candidate appears or changes its shape."""
+        """A candidate appears or changes its shape. One that only renews itself is no news to the neighbour."""
         if name in self.active:
-            return self._replace(name, boxes, origin)
+            return [] if self.active.boxes(name) == boxes else self._replace(name, boxes, origin)
         if name in self.passive:
+            if self.passive[name].boxes == boxes:
+                return []
             self._forget_passive(name)
         verdict = self.strategy.decide(boxes)
         if verdict.covered:

@@ -1,0 +1,113 @@
+"""What a benchmark gives back, and how it is shown and kept.
+
+Machines are shared and noisy, so figures are ratios of things measured in one run, each the median of several repeats
+taken in turns. Absolute numbers are given beside them for orientation only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+RESULTS = Path(__file__).parent / "results"
+
+
+@dataclass
+class Report:
+    """Figures by name, what they must reach, and everything else worth knowing about the run."""
+
+    name: str
+    figures: dict[str, float] = field(default_factory=dict)
+    goals: dict[str, str] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    quick: bool = False
+
+    def add(self, figure: str, value: float, goal: str = "") -> None:
+        """One figure, and in words what it must reach."""
+        self.figures[figure] = round(value, 4)
+        if goal:
+            self.goals[figure] = goal
+
+    def as_json(self) -> dict[str, Any]:
+        """The report as `--json` prints it."""
+        return {
+            "bench": self.name,
+            "quick": self.quick,
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "machine": machine(),
+            "figures": self.figures,
+            "goals": self.goals,
+            "details": self.details,
+            "notes": self.notes,
+        }
+
+    def keep(self) -> Path:
+        """Write the report into the results folder."""
+        RESULTS.mkdir(exist_ok=True)
+        path = RESULTS / f"{self.name}{'-quick' if self.quick else ''}.json"
+        path.write_text(json.dumps(self.as_json(), indent=2) + "\n")
+        return path
+
+    def show(self) -> None:
+        """The report for a person."""
+        table = Table("figure", "value", "goal", title=f"bench {self.name}")
+        for figure, value in self.figures.items():
+            table.add_row(figure, f"{value:,.4g}", self.goals.get(figure, ""))
+        console = Console()
+        console.print(table)
+        console.print_json(json.dumps(self.details))
+        for note in self.notes:
+            console.print(f"- {note}")
+
+
+def machine() -> dict[str, Any]:
+    """What the run was made on, as far as it explains the numbers."""
+    cpu = platform.processor()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        models = [line.partition(":")[2].strip() for line in info.read_text().splitlines() if "model name" in line]
+        cpu = models[0] if models else cpu
+    return {"cpu": cpu, "cores": os.cpu_count(), "python": platform.python_version(), "system": platform.system()}
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """How long one call takes."""
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def ratio(slow: Callable[[], object], fast: Callable[[], object], repeats: int) -> float:
+    """How many times longer `slow` takes than `fast`: the median over pairs measured one right after the other."""
+    return statistics.median(seconds(slow) / seconds(fast) for _ in range(repeats))
+
+
+Step = Callable[[str], None]
+
+
+@contextmanager
+def steps() -> Iterator[Step]:
+    """Says what is being measured, on standard error."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("starting")
+        yield lambda text: progress.update(task, description=text)
+
+
+def median(values: Iterable[float]) -> float:
+    """The middle value."""
+    return statistics.median(values)

@@ -1,0 +1,16 @@
+"""Options of the test run."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import settings
+
+# Machines differ in speed, so no deadlines. CI tries the same examples every time: a red run is about the change.
+settings.register_profile("lacuna", deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("lacuna")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--rewrite", action="store_true", help="write what happens into the transcripts; read the diff")

@@ -1,0 +1,216 @@
+"""Transcripts: behaviour as text that people read. `pytest --rewrite` writes what happens; the diff is then the review.
+
+A transcript is a series of blocks: commands, a line `----`, what happened. Commands:
+
+    overlay a-b b-c                 the links; begins anew
+    space x=0..9 y=0..9 c:u,v       attributes (default: x=0..9 y=0..9)
+    strategy TABLE [LINK]           for all links, or for one direction such as a>b
+    subscribe BROKER CLIENT ID [x=1..5 y=2..] [rev=N] [ttl=S]
+    unsubscribe BROKER CLIENT ID [rev=N]
+    publish BROKER ID x=1 y=2
+    clock SECONDS                   time passes
+    hold | settle                   leave link messages on their channels | deliver them all
+    step a>b                        the receiver takes one message
+    state BROKER LINK               what a group holds
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from state.config import parse
+from state.events import Context, Reject, read_line
+from state.link import Link, Local
+from state.messages import Name, Publish, Subscribe, Unsubscribe
+from state.overlay import Batch, Network
+from state.told import Decision
+
+SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
+
+
+class Stage:
+    """Runs the commands of one transcript and writes down what happens."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._links: list[tuple[str, str]] = []
+        self._space = "x=0..9 y=0..9"
+        self._strategies: dict[str, str] = {}
+        self._network: Network | None = None
+        self._hold, self._now, self._place = False, 0, 0
+
+    # commands
+
+    def run(self, command: str) -> list[str]:
+        self.lines = []
+        verb, *words = command.split()
+        getattr(self, f"do_{verb}")(*words)
+        return self.lines or ["ok"]
+
+    def do_overlay(self, *pairs: str) -> None:
+        self._links = [(a, b) for a, _, b in (pair.partition("-") for pair in pairs)]
+        self._network = None
+
+    def do_space(self, *attributes: str) -> None:
+        self._space = " ".join(attributes)
+        self._network = None
+
+    def do_strategy(self, *words: str) -> None:
+        link = words[-1] if ">" in words[-1] else ""
+        self._strategies[link] = " ".join(words[:-1] if link else words)
+        self._network = None
+
+    def do_subscribe(self, broker: str, client: str, id: str, *words: str) -> None:
+        event, where = self._options(words)
+        self._feed({"kind": "subscribe", "broker": broker, "client": client, "id": id, "where": where, **event})
+
+    def do_unsubscribe(self, broker: str, client: str, id: str, *words: str) -> None:
+        self._feed({"kind": "unsubscribe", "broker": broker, "client": client, "id": id, **self._options(words)[0]})
+
+    def do_publish(self, broker: str, id: str, *words: str) -> None:
+        at = {name: (int(value) if value.isdigit() else value) for name, _, value in (w.partition("=") for w in words)}
+        self._feed({"kind": "publish", "broker": broker, "id": id, "at": at})
+
+    def do_clock(self, seconds: str) -> None:
+        self._now += int(seconds) * 1_000_000
+        self.network.expire(self._now, 0)
+        self._after()
+
+    def do_hold(self) -> None:
+        self._hold = True
+
+    def do_settle(self) -> None:
+        self._hold = False
+        self._after()
+
+    def do_step(self, direction: str) -> None:
+        sender, _, receiver = direction.partition(">")
+        message = self.network.channels[sender, receiver][0].message
+        what = message.id if isinstance(message, Publish) else message.name.id
+        self.lines.append(f"{receiver} takes {type(message).__name__.lower()} {what} from {sender}")
+        self.network.receive((sender, receiver), self._now)
+        self.network.check()
+
+    def do_state(self, broker: str, link: str) -> None:
+        state = self.network.groups[broker][link]
+        self.lines.append("heard " + (" ".join(name.id for name in state.heard) or "nothing"))
+        if isinstance(state, Link):
+            self.lines.append("active " + (" ".join(name.id for name in state.told.active) or "nothing"))
+            passive = (f"{n.id}({' '.join(c.id for c in p.coverers)})" for n, p in state.told.passive.items())
+            self.lines.append("passive " + (" ".join(passive) or "nothing"))
+            count = state.told.strategy.negative_rectangles
+            if count is not None:
+                self.lines.append(f"negative rectangles {count}")
+
+    # what happens
+
+    def took(self, state: Link | Local, message: Subscribe | Unsubscribe, cause: int) -> None:
+        pass
+
+    def decided(self, link: Link, decisions: Sequence[Decision], cause: int) -> None:
+        for d in decisions:
+            text = f"{link.setup.broker}>{link.setup.link} {d.action} {d.name.id}: {d.reason}"
+            if d.coverers:
+                text += f" ({' '.join(name.id for name in d.coverers)})"
+            if d.witness:
+                where = self.network.config.space.describe(d.witness.lo, d.witness.hi)
+                text += " at " + " ".join(f"{name}={_brief(ends)}" for name, ends in where.items())
+            self.lines.append(text)
+
+    def routed(self, link: Link, origin: str, batch: Batch, forward: NDArray[np.bool_]) -> None:
+        action = "forward" if forward[0] else "stop"
+        self.lines.append(f"{link.setup.broker}>{link.setup.link} {action} {batch.publications[0].id}")
+
+    def delivered(self, local: Local, batch: Batch, which: Sequence[int], names: Sequence[Name]) -> None:
+        self.lines += [
+            f"{name.broker} deliver {batch.publications[0].id} to {name.client} for {name.id}" for name in names
+        ]
+
+    # machinery
+
+    @property
+    def network(self) -> Network:
+        if self._network is None:
+            self._network = Network(parse(self._config()), self)
+        return self._network
+
+    def _config(self) -> str:
+        strategies = {"": '"auto"'} | self._strategies
+        text = "[space]\n" + "\n".join(_attribute(word) for word in self._space.split())
+        text += f"\n[overlay]\nlinks = {json.dumps(self._links)}\n[routing]\nstrategy = {strategies.pop('')}\n"
+        return text + "".join(f'[routing.links."{k}"]\nstrategy = {v}\n' for k, v in strategies.items())
+
+    def _options(self, words: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+        event: dict[str, Any] = {}
+        where: dict[str, Any] = {}
+        for name, _, value in (word.partition("=") for word in words):
+            if name in ("rev", "ttl"):
+                event[name] = int(value)
+            elif ".." in value:
+                where[name] = [int(end) if end else None for end in value.split("..")]
+            else:
+                where[name] = value.split(",")
+        return event, where
+
+    def _feed(self, event: dict[str, Any]) -> None:
+        config = self.network.config
+        line = json.dumps(event).encode()
+        _, _, message = read_line(Context(config.space, config.overlay.brokers), line, self._now, self._place)
+        self._place += 1
+        if isinstance(message, Reject):
+            self.lines.append(f"reject {message.rule}: {message.message}")
+            return
+        self.network.feed(event["broker"], message, self._now, self._place)
+        self._after()
+
+    def _after(self) -> None:
+        if not self._hold:
+            self.network.settle(self._now)
+        self.network.check()
+
+
+def _attribute(word: str) -> str:
+    if ":" in word:
+        name, _, values = word.partition(":")
+        return f'{name} = {{kind = "category", values = {json.dumps(values.split(","))}}}'
+    name, _, ends = word.partition("=")
+    low, high = ends.split("..")
+    return f'{name} = {{kind = "int", low = {low}, high = {high}}}'
+
+
+def _brief(ends: Sequence[object]) -> str:
+    return f"{ends[0]}..{ends[1]}" if len(ends) == 2 and isinstance(ends[0], int) else ",".join(map(str, ends))
+
+
+def perform(text: str) -> str:
+    """The transcript with what happens now in the place of what was expected."""
+    stage, out = Stage(), []
+    for block in text.strip().split("\n\n"):
+        commands = block.split("\n----\n")[0].split("\n")
+        happened: list[str] = []
+        for command in commands:
+            if not command.startswith("#"):
+                happened += stage.run(command)
+        lines = [line for line in happened if line != "ok"] or (["ok"] if happened else [])
+        out.append("\n".join([*commands, *(["----", *lines] if happened else [])]))
+    return "\n\n".join(out) + "\n"
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_transcript(path: Path, request: pytest.FixtureRequest) -> None:
+    text = path.read_text()
+    performed = perform(text)
+    if request.config.getoption("--rewrite"):
+        path.write_text(performed)
+    assert performed == path.read_text()
+
+
+def test_there_are_transcripts() -> None:
+    assert len(SCENARIOS) >= 8

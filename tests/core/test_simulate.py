@@ -1,0 +1,208 @@
+"""`lacuna simulate` and `lacuna produce` as programs: files in, files out, exit codes, messages."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lacuna.__main__ import main
+from state.rows import TABLES
+from state.strategies import STRATEGIES
+from tests.core.oracle import Oracle
+
+CONFIG = """
+[space]
+price = {kind = "float", low = 0.0, high = 1000.0}
+volume = {kind = "int", low = 0, high = 100000}
+symbol = {kind = "category", values = ["AAPL", "IBM", "MSFT"]}
+seen = {kind = "timestamp", low = "2026-01-01T00:00:00Z", high = "2027-01-01T00:00:00Z"}
+[overlay]
+links = [["oslo", "paris"], ["paris", "rome"], ["paris", "wien"]]
+"""
+AT = {"price": 12.5, "volume": 150, "symbol": "IBM", "seen": "2026-05-01T00:00:00Z"}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "lacuna.toml").write_text(CONFIG)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(path: Path, *events: dict[str, Any] | str) -> None:
+    path.write_text("".join((e if isinstance(e, str) else json.dumps(e)) + "\n" for e in events))
+
+
+def subscribe(broker: str, id: str, client: str = "ann", **more: Any) -> dict[str, Any]:
+    return {"kind": "subscribe", "broker": broker, "id": id, "client": client, "where": {}, **more}
+
+
+def publish(broker: str, id: str, **more: Any) -> dict[str, Any]:
+    return {"kind": "publish", "broker": broker, "id": id, "at": AT, **more}
+
+
+def rows(folder: Path, table: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / f"{table}.jsonl").read_text().splitlines()]
+
+
+def run(capsys: pytest.CaptureFixture[str], *args: str) -> dict[str, Any]:
+    assert main([*args, "--json"]) == 0
+    return dict(json.loads(capsys.readouterr().out))
+
+
+def test_first_tour(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(
+        here / "events.jsonl",
+        subscribe("oslo", "s1", where={"price": [10, 20]}),
+        subscribe("oslo", "s2", "bob", where={"price": [11, 12], "symbol": ["IBM"]}),
+        publish("wien", "p1"),
+        {"kind": "unsubscribe", "broker": "oslo", "id": "s1", "client": "ann"},
+        publish("rome", "p2", at=AT | {"price": 11.5}),
+    )
+    summary = run(capsys, "simulate", "events.jsonl", "--out", "out")
+    assert summary["deliveries"] == 2
+    assert summary["actions"] == {"forward": 3, "withhold": 3, "promote": 3, "cancel": 3, "drop": 0}
+    assert summary["subscription_messages"] == 9, "paris withholds s2 until s1 is cancelled there too"
+    assert [
+        (r["client"], r["subscription"], r["publication"], r["batch"]) for r in rows(here / "out", "deliveries")
+    ] == [
+        ("ann", "s1", "p1", 3),
+        ("bob", "s2", "p2", 5),
+    ]
+
+
+def test_columns_are_those_of_the_tables(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(capsys, "produce", "churn", "--out", "events.jsonl", "--subscriptions", "50", "--publications", "50")
+    with (here / "events.jsonl").open("a") as file:
+        file.write("not json\n")
+    run(capsys, "simulate", "events.jsonl", "--out", "out")
+    for table, columns in TABLES.items():
+        found = rows(here / "out", table)
+        assert found, table
+        assert all(list(row) == list(columns) for row in found), table
+
+
+def test_rejects_name_the_rule_and_the_stream_goes_on(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(
+        here / "events.jsonl",
+        "{",
+        subscribe("oslo", "s1"),
+        subscribe("nowhere", "s2"),
+        "",
+        publish("oslo", "p1", at=AT | {"volume": 1.5}),
+        publish("rome", "p2"),
+    )
+    summary = run(capsys, "simulate", "events.jsonl", "--out", "out")
+    assert summary["rejects"] == 3 and summary["deliveries"] == 1
+    assert [(r["rule"], r["offset"], r["batch"]) for r in rows(here / "out", "rejects")] == [
+        ("json", 0, 1),
+        ("broker", 2, 3),
+        ("fraction", 4, 5),
+    ]
+
+
+@pytest.mark.parametrize("workload", ["uniform", "zipf", "clustered", "churn"])
+def test_all_strategies_deliver_what_the_oracle_says(
+    workload: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = ("--subscriptions", "150", "--publications", "200")
+    run(capsys, "produce", workload, "--out", "events.jsonl", *sizes)
+    oracle = Oracle({"symbol"})
+    expected = []
+    for number, line in enumerate((here / "events.jsonl").read_text().splitlines(), 1):
+        expected += [(number, *delivery) for delivery in oracle.take(json.loads(line))]
+    for strategy in STRATEGIES:
+        run(capsys, "simulate", "events.jsonl", "--out", strategy, "--strategy", strategy)
+        columns = ("batch", "broker", "client", "subscription", "publication")
+        got = [tuple(row[c] for c in columns) for row in rows(here / strategy, "deliveries")]
+        assert sorted(got) == sorted(expected), strategy
+        assert [row["batch"] for row in rows(here / strategy, "routes")] == sorted(
+            row["batch"] for row in rows(here / strategy, "routes")
+        )
+
+
+def test_same_input_same_bytes(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(capsys, "produce", "churn", "--out", "events.jsonl", "--subscriptions", "80", "--publications", "80")
+    for out in ("one", "two"):
+        run(capsys, "simulate", "events.jsonl", "--out", out)
+        run(capsys, "simulate", "events.jsonl", "--out", f"{out}-seeded", "--seed", "5")
+    run(capsys, "simulate", "events.jsonl", "--out", "other-seed", "--seed", "6")
+    for table in TABLES:
+        files = [
+            here / folder / f"{table}.jsonl" for folder in ("one", "two", "one-seeded", "two-seeded", "other-seed")
+        ]
+        one, two, seeded, seeded_again, other = (file.read_bytes() for file in files)
+        assert one == two
+        assert seeded == seeded_again
+        if table == "decisions":
+            assert seeded != other, "another seed is another interleaving"
+
+
+def test_strategy_as_a_table(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(here / "events.jsonl", subscribe("oslo", "s1"))
+    assert run(capsys, "simulate", "events.jsonl", "--strategy", '{name = "union", budget = 7}')["strategy"] == (
+        "union budget=7"
+    )
+
+
+def test_time_to_live_follows_the_events_clock(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(
+        here / "events.jsonl",
+        subscribe("oslo", "s1", ttl=60, time="2026-01-01T00:00:00Z"),
+        publish("rome", "p1", time="2026-01-01T00:00:59Z"),
+        publish("rome", "p2", time="2026-01-01T00:01:00Z"),
+        publish("rome", "p3"),
+    )
+    run(capsys, "simulate", "events.jsonl", "--out", "out")
+    assert [row["publication"] for row in rows(here / "out", "deliveries")] == ["p1"]
+    cancels = [row for row in rows(here / "out", "decisions") if row["action"] == "cancel"]
+    assert {(row["reason"], row["batch"]) for row in cancels} == {("expired", 3), ("unsubscribed", 3)}
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["simulate", "missing.jsonl"], "missing.jsonl"),
+        (["simulate", "events.jsonl", "--config", "missing.toml"], "missing.toml: there is no such file. Remedy"),
+        (["simulate", "events.jsonl", "--strategy", "magic"], "'magic': no such strategy. Remedy: choose one of flood"),
+        (["simulate", "events.jsonl", "--strategy", "{name = "], "is not a TOML table"),
+        (["simulate", "events.jsonl", "--strategy", '{name = "union", budget = 0}'], "at least 1"),
+        (["simulate", "events.jsonl", "--config", "cycle.toml"], "closes a cycle. Remedy"),
+        (["produce", "zipf", "--out", "no/such/folder/f"], "No such file"),
+    ],
+)
+def test_one_clear_message_and_an_exit_code(
+    args: list[str], message: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(here / "events.jsonl", subscribe("oslo", "s1"))
+    (here / "cycle.toml").write_text(CONFIG.replace('["paris", "wien"]', '["rome", "oslo"]'))
+    assert main(args) == 2
+    error = capsys.readouterr().err
+    assert message in error and "Traceback" not in error and error.count("\n") == 1
+
+
+def test_installed_program(here: Path) -> None:
+    """The console script, in a process of its own, reading standard input."""
+    program = Path(sys.executable).parent / "lacuna"
+    events = json.dumps(subscribe("oslo", "s1")) + "\n" + json.dumps(publish("rome", "p1")) + "\n"
+    done = subprocess.run(
+        [program, "simulate", "-", "--json"], input=events, capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout)["deliveries"] == 1
+    helped = subprocess.run([program, "--help"], capture_output=True, text=True, check=True)
+    assert "simulate" in helped.stdout and "produce" in helped.stdout
+
+
+def test_the_three_import_names_are_ours() -> None:
+    """Another distribution imports as `streaming` too; the sealed environment must not have it."""
+    import producers
+    import state
+    import streaming
+
+    root = Path(__file__).parents[2]
+    assert {Path(str(m.__file__)).parents[1] for m in (state, streaming, producers)} == {root}

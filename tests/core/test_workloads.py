@@ -1,0 +1,72 @@
+"""Workloads: seeded, of the size asked for, all of them valid events for any configuration."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from producers.workloads import WORKLOADS, Workload, Zipf
+from state.config import parse
+from state.events import Context, Reject, read_line
+
+MIXED = """
+[space]
+price = {kind = "float", low = -5.5, high = 1000.0}
+volume = {kind = "int", low = -3, high = 7}
+symbol = {kind = "category", values = ["AAPL", "IBM", "MSFT"]}
+seen = {kind = "timestamp", low = "2026-01-01T00:00:00Z", high = "2027-01-01T00:00:00Z"}
+single = {kind = "int", low = 4, high = 4}
+[overlay]
+links = [["oslo", "paris"], ["paris", "rome"]]
+"""
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_every_event_is_accepted(name: str) -> None:
+    config = parse(MIXED)
+    context = Context(config.space, config.overlay.brokers)
+    for event in Workload(name, 200, 300).events(config):
+        message = read_line(context, json.dumps(event).encode(), 0, 0)[2]
+        assert not isinstance(message, Reject), (event, message)
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_the_seed_decides_everything(name: str) -> None:
+    config = parse(MIXED)
+    first, again, other = (list(Workload(name, 50, 50, seed=seed).events(config)) for seed in (7, 7, 8))
+    assert first == again
+    assert first != other
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_sizes_are_as_asked_for(name: str) -> None:
+    events = list(Workload(name, 100, 70, cancelled=0.3).events(parse(MIXED)))
+    kinds = [event["kind"] for event in events]
+    assert kinds.count("publish") == 70
+    assert kinds.count("unsubscribe") == 30
+    assert len({event["id"] for event in events if event["kind"] == "subscribe"}) == 100
+    assert {event["broker"] for event in events} == {"oslo", "paris", "rome"}
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_cancellations_follow_their_subscribe(name: str) -> None:
+    seen = set()
+    for event in Workload(name, 100, 10).events(parse(MIXED)):
+        if event["kind"] == "subscribe":
+            seen.add(event["id"])
+        elif event["kind"] == "unsubscribe":
+            assert event["id"] in seen
+
+
+def test_zipf_is_the_workload_of_the_paper() -> None:
+    """Low ends on 1,001 places, some far more often than others; sizes reach up to the end of the domain."""
+    shape = Zipf(np.random.default_rng(1), 1)
+    lows = shape.lows(20_000)
+    places = np.rint(lows * 1000)
+    ends = places + np.rint(shape.sizes(lows) * 1000)
+    assert np.allclose(lows * 1000, places)
+    assert ends.max() <= 1000
+    counts = np.sort(np.unique(places, return_counts=True)[1])[::-1]
+    assert counts[0] > 5 * np.median(counts)
