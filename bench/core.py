@@ -1,9 +1,9 @@
 """`lacuna bench core`: matching, deciding and simulating, against an R-tree and against the paper's method.
 
-* `match_vs_rtree` (at least 5): points per second, all matches, 10,000 boxes in 3 attributes: our index over rtree's bulk
-  query; the smaller of the ratios for small and for large boxes.
-* `decision_vs_rtree_negative_3d` (at least 20): subscribe decisions per second, Zipfian workload in 3 attributes: `auto`
-  with its lists and certificates over the paper's method on an R-tree, which has none.
+* `match_vs_rtree` (at least 5): points per second, all matches, 10,000 boxes in 3 attributes: our index over rtree's
+  bulk query; the smaller of the ratios for small and for large boxes.
+* `decision_vs_rtree_negative_3d` (at least 20): subscribe decisions per second, Zipfian workload in 3 attributes:
+  `auto` with its lists and certificates over the paper's method on an R-tree, which has none.
 * `decision_growth_100k_vs_10k` (at most 3): time per decision of `auto` at 100,000 subscriptions over that at 10,000.
 * `simulate_events_per_s`: 10,000 subscriptions and 100,000 publications, uniform, on 7 brokers.
 """
@@ -85,7 +85,7 @@ def _match(report: Report, repeats: int) -> None:
         if found != len(theirs.intersection_v(floats, floats)[0]):  # type: ignore[no-untyped-call]
             raise AssertionError("the two indexes disagree about the matches")
         ratios[label] = ratio(
-            lambda floats=floats, theirs=theirs: theirs.intersection_v(floats, floats),  # type: ignore[misc, no-untyped-call]
+            lambda floats=floats, theirs=theirs: theirs.intersection_v(floats, floats),  # type: ignore[misc]
             lambda points=points, ours=ours: ours.stab_all(points),  # type: ignore[misc]
             repeats,
         )
