@@ -7,9 +7,9 @@ What carries the messages may repeat them (Kafka out of Spark does, after a cras
     number == last + 1   applied
     number >  last + 1   a gap: messages are lost, and going on would lose publications; the job stops
 
-A sender also states its epoch, which is new when it began from nothing. Numbers of different epochs say nothing about
-each other, and what the receiver heard in the old epoch is not what the sender of the new one knows it told, so a
-change of epoch stops the job as well.
+A sender also states its epoch: which life of the system this is. All groups begin their lives together, with an empty
+checkpoint, and what they hear again from the topics after that is told anew in the new epoch. So a message of an older
+epoch is a leftover and ignored; one of a newer epoch means that this state is an old copy, and the job stops.
 """
 
 from __future__ import annotations
@@ -32,26 +32,28 @@ class Inbox:
     def __init__(self, marks: dict[str, Mark] | None = None) -> None:
         self.marks: dict[str, Mark] = marks or {}
 
-    def take(self, sender: str, epoch: int, number: int) -> bool:
-        """Whether this message is to be applied (True) or is a repeat (False). A gap raises `InvariantError`.
+    def take(self, sender: str, epoch: int, number: int, own: int | None = None) -> bool:
+        """Whether a message is to be applied (True) or ignored (False). A gap raises `InvariantError`.
+
+        `own` is the receiver's epoch; without it the channel's first message decides.
 
         >>> inbox = Inbox()
         >>> inbox.take("oslo", 1, 1), inbox.take("oslo", 1, 1), inbox.take("oslo", 1, 2)
         (True, False, True)
         """
-        last = self.marks.get(sender, Mark(epoch, 0))
-        if epoch != last.epoch:
+        last = self.marks.get(sender, Mark(epoch if own is None else own, 0))
+        if epoch > last.epoch:
             raise InvariantError(
-                f"the channel from {sender} went from epoch {last.epoch} to {epoch}: its sender began from nothing. "
-                "Remedy: start everything from an empty checkpoint and empty topics, or restore the sender's"
+                f"the channel from {sender} is in epoch {epoch}, this state in {last.epoch}: the state is an old copy. "
+                "Remedy: restore the newest checkpoint, or start from an empty one"
             )
+        if epoch < last.epoch or number <= last.number:
+            return False
         if number > last.number + 1:
             raise InvariantError(
                 f"the channel from {sender} jumps from message {last.number} to {number}: messages are lost. "
                 "Remedy: check the retention of the links topic, restore the topic or start from an empty checkpoint"
             )
-        if number <= last.number:
-            return False
         self.marks[sender] = Mark(epoch, number)
         return True
 

@@ -1,0 +1,1 @@
+"""What Lacuna runs on: pinned jars, Java, a local Kafka. Run as `python -m infra.NAME`; nothing imports it."""
