@@ -7,8 +7,8 @@ Encoding a whole group costs time in proportion to its size; a batch changes lit
     ticker      what changes with every batch and is small: marks, numbers given out
 
 and restoring is the snapshot and a replay of the log beyond it. Steps are deterministic, so a replay gives the very
-same group: promise 4, used every day. A snapshot is taken again when the log has grown to a share of the group, so writing
-costs O(changes) amortised, whatever the size of the state.
+same group: promise 4, used every day. A snapshot is taken again when the log has grown to a share of the group, so
+writing costs O(changes) amortised, whatever the size of the state.
 
 A worker may still hold the group from an earlier batch. If its version lies inside the log it is brought up to date by
 replaying the rest, which costs O(changes since), instead of O(state) for decoding. To be sure that it holds what it

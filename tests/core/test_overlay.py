@@ -44,9 +44,9 @@ class Diary:
         self.deliveries += [(*name, batch.publications[k].id) for k, name in zip(which, names, strict=True)]
 
 
-def message_of(config: Config, event: Event, place: int) -> Message:
+def message_of(config: Config, event: Event, place: int, arrived: int = 0) -> Message:
     context = Context(config.space, config.overlay.brokers)
-    _, _, message = read_line(context, json.dumps(event).encode(), 0, place)
+    _, _, message = read_line(context, json.dumps(event).encode(), arrived, place)
     assert not isinstance(message, Reject), message
     return message
 

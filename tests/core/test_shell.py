@@ -1,0 +1,222 @@
+"""The streaming shell without Spark: any batches, any order of rows, any crashes, the same result."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from state.codec import encode
+from state.config import parse
+from state.errors import InvariantError, StateError
+from state.messages import LOCAL
+from state.overlay import EPOCH, Network
+from state.rows import TABLES
+from state.wire import write_letter
+from streaming import advance as stage
+from streaming.schemas import SCHEMAS
+from streaming.settings import group_parts
+from tests.core.histories import config_text, configs, events, points
+from tests.core.oracle import Oracle
+from tests.core.shell import Shell
+from tests.core.test_overlay import Diary, message_of
+
+LINE = parse(config_text([("b0", "b1"), ("b1", "b2")], '"auto"'))
+
+
+def subscribe(broker: str, id: str, **more: Any) -> dict[str, Any]:
+    return {"kind": "subscribe", "broker": broker, "client": "ann", "id": id, "where": {}, **more}
+
+
+def publish(broker: str, id: str) -> dict[str, Any]:
+    return {"kind": "publish", "broker": broker, "id": id, "at": {"x": 1, "y": 1, "colour": "red"}}
+
+
+@settings(max_examples=50)
+@given(st.data())
+def test_one_event_at_a_time_is_the_simulator(data: st.DataObject) -> None:
+    """Run until quiet after each event: same deliveries as the oracle, same state of every group as the simulator."""
+    config = data.draw(configs())
+    shell, network, oracle = Shell(config, epoch=EPOCH), Network(config, Diary()), Oracle({"colour"})
+    expected = []
+    for event in data.draw(events(config.overlay.brokers, most=20)):
+        shell.send(event)
+        place = len(shell.topics[shell.settings.topic(event["kind"])]) - 1
+        place += (1 << 62) * (event["kind"] == "unsubscribe")
+        network.feed(event["broker"], message_of(config, event, place, shell.clock), shell.clock, 0)
+        network.settle(shell.clock)
+        shell.settle()
+        expected += oracle.take(event)
+    assert sorted(shell.deliveries()) == sorted(expected)
+    for name in shell.group_names():
+        broker, link = group_parts(name)
+        ours, theirs = shell.memory(name).state, network.groups[broker][link]
+        ours.check()
+        assert encode(ours) == encode(theirs)
+
+
+@settings(max_examples=50)
+@given(st.data())
+def test_crashes_and_orders_leave_no_trace(data: st.DataObject) -> None:
+    """The same batches with repeats, rows shuffled and channels split over chunks: tables and states are identical."""
+    config = data.draw(configs())
+    history = data.draw(events(config.overlay.brokers, most=25))
+    sizes = data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=4))
+    seed = data.draw(st.integers(0, 1000))
+    calm, stormy = Shell(config), Shell(config)
+    for event in history:
+        calm.send(event)
+        stormy.send(event)
+    chance = random.Random(seed)
+    step = 0
+    while calm.waiting():
+        most = sizes[step % len(sizes)]
+        stage.HELD.clear()
+        calm.run_batch(most=most)
+        step += 1
+    stage.HELD.clear()
+    while stormy.waiting():
+        stormy.run_batch(crashes=chance.choice([0, 0, 1, 2]), shuffle=chance)
+    assert sorted(quiet_deliveries(config, calm)) == sorted(quiet_deliveries(config, stormy))
+    for name in stormy.group_names():
+        stormy.memory(name).state.check()
+
+
+def quiet_deliveries(config: Any, shell: Shell) -> list[Any]:
+    """Publications sent after everything is quiet reach exactly whom they match."""
+    before = len(shell.deliveries())
+    for k, broker in enumerate(config.overlay.brokers):
+        shell.send(publish(broker, f"late{k}"))
+    shell.settle()
+    return shell.deliveries()[before:]
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_same_batches_same_bytes(data: st.DataObject) -> None:
+    """Repeating batches after a crash changes no row of any table, no delivery and no byte of any state."""
+    config = data.draw(configs())
+    history = data.draw(events(config.overlay.brokers, most=25))
+    cuts = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=8))
+    chance = random.Random(data.draw(st.integers(0, 99)))
+    calm, stormy = Shell(config), Shell(config)
+    waiting = list(history)
+    for cut in [*cuts, len(history)]:
+        chunk, waiting = waiting[:cut], waiting[cut:]
+        for event in chunk:
+            calm.send(event)
+            stormy.send(event)
+        stage.HELD.clear()
+        calm.run_batch()
+        stage.HELD.clear()
+        stormy.run_batch(crashes=chance.choice([0, 1, 2]), shuffle=chance)
+        stormy.clock = calm.clock
+    ours, theirs = calm.tables(), stormy.tables()
+    for table in TABLES:
+        assert without_clock(ours[table]) == without_clock(theirs[table]), table
+    assert sorted(calm.deliveries()) == sorted(stormy.deliveries())
+
+
+def without_clock(rows: list[dict[str, Any]]) -> Counter[str]:
+    return Counter(repr({k: v for k, v in row.items() if k not in ("millis", "state_bytes", "batch")}) for row in rows)
+
+
+def test_rows_fit_their_tables() -> None:
+    shell = Shell(LINE)
+    for event in (subscribe("b0", "s1"), subscribe("b0", "s2", where={"x": [1, 2]}), publish("b2", "p1")):
+        shell.send(event)
+        shell.settle()
+    shell.put("publish", b"b0", b"{")
+    shell.put("publish", None, b"{}")
+    shell.settle()
+    tables = shell.tables()
+    assert set(tables) == set(TABLES)
+    assert [row["rule"] for row in tables["rejects"]] == ["json", "broker"]
+    assert [(r["subscription"], r["publication"]) for r in tables["deliveries"]] == [("s1", "p1"), ("s2", "p1")]
+    assert {r["action"] for r in tables["decisions"]} == {"forward", "withhold"}
+    for table, rows in tables.items():
+        assert list(rows[0]) == SCHEMAS[table].names
+
+
+def test_expiry_needs_only_a_tick() -> None:
+    shell = Shell(LINE)
+    shell.send(subscribe("b0", "s1", ttl=10))
+    shell.settle()
+    shell.clock += 11_000_000
+    shell.put("links", b"tick", b"")
+    shell.settle()
+    assert [r["action"] for r in shell.tables()["decisions"]] == ["forward", "forward", "cancel", "cancel"]
+    assert len(shell.memory("b2>b1").state.heard) == 0
+
+
+def test_a_tick_that_ends_nothing_writes_nothing() -> None:
+    shell = Shell(LINE)
+    shell.send(subscribe("b0", "s1"))
+    shell.settle()
+    before = {topic: len(records) for topic, records in shell.topics.items()}
+    blobs = dict(shell.blobs)
+    shell.put("links", b"tick", b"")
+    shell.settle()
+    before[shell.settings.topic("links")] += 1
+    assert {topic: len(records) for topic, records in shell.topics.items()} == before
+    assert shell.blobs == blobs
+
+
+def test_a_gap_on_a_link_stops() -> None:
+    shell = Shell(LINE)
+    shell.put("links", b"b0>b1", write_letter(shell.settings.epoch, 2, []))
+    shell.run_batch()
+    shell.send(publish("b0", "p"))
+    message = shell.settings
+    letter = write_letter(message.epoch, 5, [stage.pack_message(message_of(LINE, publish("b0", "p"), 0))])
+    shell.put("links", b"b0>b1", letter)
+    with pytest.raises(InvariantError, match="jumps from message 0 to 5"):
+        shell.settle()
+
+
+def test_letters_of_an_earlier_life_are_ignored() -> None:
+    shell = Shell(LINE, epoch=7)
+    old = write_letter(6, 1, [stage.pack_message(message_of(LINE, publish("b0", "p"), 0))])
+    shell.put("links", b"b0>b1", old)
+    shell.settle()
+    assert shell.blobs == {}
+
+
+def test_damaged_state_stops() -> None:
+    shell = Shell(LINE)
+    shell.send(subscribe("b0", "s1"))
+    shell.settle()
+    shell.blobs["b0>b1"] = shell.blobs["b0>b1"][:-3]
+    stage.HELD.clear()
+    shell.send(subscribe("b0", "s2"))
+    with pytest.raises(StateError, match=r"damaged.*Remedy"):
+        shell.settle()
+
+
+def test_unknown_key_on_links_is_a_reject() -> None:
+    shell = Shell(LINE)
+    shell.put("links", b"nobody>b1", b"x")
+    shell.settle()
+    assert [row["rule"] for row in shell.tables()["rejects"]] == ["broker"]
+
+
+def test_groups_are_what_routing_says() -> None:
+    assert sorted(Shell(LINE).settings.groups("b1")) == ["b1>b0", "b1>b2", f"b1>{LOCAL}"]
+
+
+@settings(max_examples=20)
+@given(st.lists(points(), min_size=1, max_size=5))
+def test_publications_keep_their_values(shots: list[dict[str, Any]]) -> None:
+    shell = Shell(LINE)
+    shell.send(subscribe("b0", "s1"))
+    shell.settle()
+    for k, at in enumerate(shots):
+        shell.send({"kind": "publish", "broker": "b2", "id": f"p{k}", "at": at, "payload": {"k": [k, None]}})
+    shell.settle()
+    got = [json.loads(value) for _, _, value in shell.topics[shell.settings.topic("deliveries")]]
+    assert [(d["at"], d["payload"]) for d in got] == [(at, {"k": [k, None]}) for k, at in enumerate(shots)]
