@@ -1,0 +1,121 @@
+"""The router query from end to end, and the Spark session it runs in.
+
+    Kafka (subscribe, unsubscribe, publish, links)
+      ─▶ sort_records      stateless: validate, fan out into parcels, a row per channel and group
+      ─▶ group by group, applyInPandasWithState(advance)
+      ─▶ Kafka (links, deliveries, records): one sink, the topic is a column
+
+One sink means that nothing is computed twice and nothing has to be cached between actions. What the sink repeats after a
+crash is ignored by its readers, who know the numbers (see `state.channel`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from streaming.advance import advance
+from streaming.schemas import OUTPUT, PARCELS, STATE
+from streaming.settings import Settings
+from streaming.sources import sort_records
+
+INPUTS = ("subscribe", "unsubscribe", "publish", "links")
+
+SESSION: Mapping[str, str] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.scheduler.mode": "FAIR",
+    "spark.python.worker.reuse": "true",
+    # The whole state of a group is sent again with every Arrow chunk: one chunk is best.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
+    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.minBatchesToRetain": "10",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # A stopped query's Python threads unwind deep stacks.
+    "spark.driver.extraJavaOptions": "-Xss4m",
+}
+
+
+@dataclass(frozen=True)
+class Engine:
+    """How the queries run: what an operator tunes, none of which changes any result."""
+
+    master: str | None = "local[2,4]"
+    jars: Sequence[str] = ()
+    partitions: int = 4
+    memory: str = "2g"
+    most_records: int = 50_000
+    trigger: str = "0 seconds"
+
+
+def session(engine: Engine) -> SparkSession:
+    """The Spark session; under spark-submit (`master` None) the one that is given."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName("lacuna")
+    for key, value in SESSION.items():
+        builder = builder.config(key, value)
+    builder = builder.config("spark.sql.shuffle.partitions", str(engine.partitions))
+    if engine.master is not None:
+        builder = builder.master(engine.master).config("spark.driver.memory", engine.memory)
+        builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.host", "127.0.0.1")
+    if engine.jars:
+        builder = builder.config("spark.jars", ",".join(engine.jars))
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def records(spark: SparkSession, settings: Settings, engine: Engine) -> DataFrame:
+    """What the router reads: the records of its four topics, with the moment of the batch."""
+    source = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", settings.config.kafka.bootstrap)
+        .option("subscribe", ",".join(settings.topic(name) for name in INPUTS))
+        .option("startingOffsets", "earliest")
+        .option("failOnDataLoss", "true")
+        .option("maxOffsetsPerTrigger", str(engine.most_records))
+    )
+    return source.load().select(
+        "topic",
+        "partition",
+        "offset",
+        F.expr("unix_micros(timestamp)").alias("time"),
+        "key",
+        "value",
+        F.expr("unix_micros(current_timestamp())").alias("now"),
+    )
+
+
+def routed(source: DataFrame, settings: Settings) -> DataFrame:
+    """The two stages."""
+    parcels = source.mapInArrow(sort_records(settings), PARCELS)
+    return parcels.groupBy("group").applyInPandasWithState(advance(settings), OUTPUT, STATE, "append", "NoTimeout")
+
+
+def router_query(spark: SparkSession, settings: Settings, engine: Engine, checkpoint: str) -> StreamingQuery:
+    """Start the router."""
+    spark.sparkContext.setLocalProperty("spark.scheduler.pool", "router")
+    return (
+        routed(records(spark, settings, engine), settings)
+        .writeStream.queryName("router")
+        .format("kafka")
+        .option("kafka.bootstrap.servers", settings.config.kafka.bootstrap)
+        .option("kafka.linger.ms", "5")
+        .option("checkpointLocation", checkpoint)
+        .trigger(processingTime=engine.trigger)
+        .start()
+    )
