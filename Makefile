@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup test fast lint bench clean help
+.PHONY: setup demo test fast lint bench clean help
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -15,10 +15,17 @@ $(VENV)/.done: requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(BIN)/python -m infra.java
+	$(BIN)/python -m infra.fetch
 	touch $@
 
+## make demo     everything on this machine: a real Kafka, the job, a workload, a checked report
+demo: setup
+	$(BIN)/lacuna demo
+
 ## make test     everything that must hold: style, types, import directions, all tests
-test: lint fast
+test: lint
+	$(BIN)/python -m pytest tests/core state streaming producers tests/spark tests/system
 
 ## make fast     the tests without a JVM
 fast: setup

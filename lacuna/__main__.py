@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from lacuna import commands
+from lacuna import client_commands, commands, options
 from state.errors import LacunaError
 
 
@@ -18,7 +18,7 @@ def parser() -> argparse.ArgumentParser:
     """The whole command line."""
     top = argparse.ArgumentParser(prog="lacuna", description="A content-based publish/subscribe router.")
     sub = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in commands.COMMANDS:
+    for command in (*options.COMMANDS, *commands.COMMANDS, *client_commands.COMMANDS):
         command(sub)
     return top
 

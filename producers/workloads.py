@@ -146,6 +146,16 @@ class Workload:
     cancelled: float | None = None
     seed: int = 1
 
+    @property
+    def total(self) -> int:
+        """The number of events."""
+        replaced = round(REPLACED_IN_CHURN * self.subscriptions) if self.name == "churn" else 0
+        return self.subscriptions + round(self._share * self.subscriptions) + replaced + self.publications
+
+    @property
+    def _share(self) -> float:
+        return CANCELLED.get(self.name, CANCELLED_ELSEWHERE) if self.cancelled is None else self.cancelled
+
     def events(self, config: Config) -> Iterator[Event]:
         """The events, in order, as lines of an events file."""
         chance = np.random.default_rng(self.seed)
@@ -169,12 +179,9 @@ class Workload:
 
     def _with_cancellations(self, subscribes: list[Event], chance: np.random.Generator) -> list[Event]:
         """The subscribes in order, each cancelled one followed somewhere later by its unsubscribe."""
-        share = self.cancelled
-        if share is None:
-            share = CANCELLED.get(self.name, CANCELLED_ELSEWHERE)
         n = len(subscribes)
         placed: list[tuple[float, Event]] = [(float(k), event) for k, event in enumerate(subscribes)]
-        for k in chance.permutation(n)[: round(share * n)].tolist():
+        for k in chance.permutation(n)[: round(self._share * n)].tolist():
             placed.append((float(chance.uniform(k, n)), _unsubscribe(subscribes[k])))
         if self.name == "churn":
             placed += self._replacements(subscribes, chance)

@@ -60,5 +60,5 @@ class Inbox:
     def take_run(self, sender: str, epoch: int, first: int, count: int) -> None:
         """Apply `count` messages at once that are all to be applied: none of them a repeat."""
         if not self.take(sender, epoch, first):
-            raise InvariantError(f"message {first} of the channel from {sender} came twice")
+            raise InvariantError(f"message {first} of the channel from {sender} came twice, or from an earlier life")
         self.marks[sender] = Mark(epoch, first + count - 1)

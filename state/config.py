@@ -1,7 +1,7 @@
 """The configuration, `lacuna.toml`, as one frozen value; every rule that it must keep is checked here, once.
 
-    [space]    attributes in order      [overlay]  brokers and links, a tree      [routing]  strategy, for all or per
-    link [kafka]    bootstrap, prefix        [lake]     path, checkpoint, writer
+    [space]     attributes, in order             [overlay]   brokers and links: a tree
+    [routing]   strategy, for all or per link    [kafka]     bootstrap, prefix    [lake]   path, checkpoint, writer
 
 A configuration that breaks a rule is refused with one `ConfigError` that names the value, the rule and the remedy.
 Reading the file is left to the caller; here is only text to value.
@@ -26,6 +26,8 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 NAME_RULE = "a name is 1 to 128 letters, digits, '_', '.' or '-', and does not begin with '.' or '-'"
 MOST_DIMS = 32
 SECOND = 1_000_000
+DEEPEST = 20
+LARGEST = 10**4000
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,8 @@ def parse(text: str) -> Config:
     """The configuration that a TOML text gives."""
     try:
         tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        _refuse_extremes(tables, DEEPEST)
+    except (ValueError, RecursionError) as error:
         raise ConfigError("the configuration", "TOML", f"it is not valid TOML: {error}", "correct that line") from None
     _refuse_unknown(tables, ("space", "overlay", "routing", "kafka", "lake"), "")
     overlay = _overlay(_section(tables, "overlay", required=True))
@@ -100,6 +103,17 @@ def parse(text: str) -> Config:
         kafka=_kafka(_section(tables, "kafka")),
         lake=_lake(_section(tables, "lake")),
     )
+
+
+def _refuse_extremes(value: object, deeper: int) -> None:
+    """Nesting and numbers that no configuration needs, and that could not even be shown in a message."""
+    if deeper == 0:
+        raise ValueError("it is nested too deeply")
+    if isinstance(value, int) and abs(value) >= LARGEST:
+        raise ValueError("it holds a number of more than 4,000 digits")
+    children = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    for child in children:
+        _refuse_extremes(child, deeper - 1)
 
 
 def _section(tables: Mapping[str, Any], name: str, *, required: bool = False) -> Mapping[str, Any]:

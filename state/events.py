@@ -34,6 +34,8 @@ MOST_PAYLOAD = 1 << 16
 MOST_NAME = 256
 MOST_TTL = 100 * 366 * 86400
 INT64 = 1 << 63
+ABSENT = (None, msgspec.Raw())
+"""What a field holds that was not given."""
 NAMED = re.compile(rb'"\s*:')
 
 RULES = {
@@ -202,6 +204,8 @@ def _publish(context: Context, event: _Publish, arrived: int) -> Publish:
     payload = bytes(event.payload) or None
     if payload is not None and len(payload) > MOST_PAYLOAD:
         raise _Refused("payload", f"the payload has {len(payload)} bytes, more than {MOST_PAYLOAD}")
+    if payload is not None:
+        _text(payload)
     return Publish(_name(event.id, "id"), context.space.point(event.at), payload, _time(event.time, arrived))
 
 
@@ -249,7 +253,7 @@ def _decode(kind: str, value: bytes, decoders: Decoders) -> Any:
 def _may_repeat(event: Any, value: bytes) -> bool:
     """Could a name stand twice in an object? Only if more names are written than were decoded."""
     inner = event.at if isinstance(event, _Publish) else getattr(event, "where", None)
-    given = sum(getattr(event, name) is not None for name in event.__struct_fields__)
+    given = sum(getattr(event, name) not in ABSENT for name in event.__struct_fields__)
     return len(NAMED.findall(value)) > given + (len(inner) if isinstance(inner, dict) else 0)
 
 
@@ -262,15 +266,22 @@ def _refuse_duplicates(value: bytes) -> None:
             seen[key] = item
         return seen
 
-    json.loads(value, object_pairs_hook=pairs)
+    try:
+        json.loads(_text(value), object_pairs_hook=pairs, parse_int=len)  # numbers may have any number of digits
+    except (ValueError, RecursionError) as error:
+        raise _Refused("json", f"not JSON: {error}") from None
+
+
+def _text(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError as broken:
+        raise _Refused("utf8", f"byte {broken.start} is not UTF-8") from None
 
 
 def _explain(kind: str, value: bytes, error: Exception | None, more: tuple[str, ...] = ()) -> NoReturn:
     """Which rule did a value break that could not be decoded?"""
-    try:
-        text = value.decode()
-    except UnicodeDecodeError as broken:
-        raise _Refused("utf8", f"byte {broken.start} is not UTF-8") from None
+    text = _text(value)
     _refuse_constants(text)
     try:
         event = json.loads(text)

@@ -43,7 +43,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rtree import index as rtree_index
 
-from state.boxes import contains, cut_order, meets, subtract
+from state.boxes import cut_order, meets, subtract
 from state.errors import InvariantError, StateError
 from state.kernels import kernel
 from state.space import Keys
@@ -178,7 +178,7 @@ def _paint_all(
     d = q.shape[1]
     negative, dead = 0, 0
     for k in range(len(leaves)):
-        if used + 4 * d > len(nodes):
+        while used + 4 * d > len(nodes):
             nodes = np.concatenate((nodes, np.empty_like(nodes)))
         before = used
         leaf, used = _split(nodes, used, leaves[k], boxes[k], q, by_overlap)
@@ -291,7 +291,13 @@ class NegativeTree:
     def restored(cls, domain: Keys, cuts: Keys, shape: NDArray[np.int8], *, by_overlap: bool) -> NegativeTree:
         """The space that `dump` described."""
         space = cls(domain, by_overlap=by_overlap)
+        if len(shape) and (shape.max() >= domain.shape[1] or shape.min() < -1 - COVERED):
+            raise StateError("the stored tree of negative rectangles is damaged: no such attribute or colour")
         space._load(shape, cuts)
+        leaves = [_leaves(space._nodes, domain, domain, colour, -1)[1] for colour in (NEGATIVE, COVERED)]
+        boxes = np.concatenate(leaves)
+        if len(boxes) != np.count_nonzero(shape < 0) or not _inside(boxes, domain):
+            raise StateError("the stored tree of negative rectangles is damaged: its leaves do not tile the domain")
         return space
 
     def _load(self, shape: NDArray[np.int8], cuts: NDArray[np.int64]) -> None:
@@ -316,7 +322,7 @@ class NegativeRtree:
         self._set(domain[None])
 
     def _set(self, rectangles: Keys) -> None:
-        self._index = rtree_index.Index(properties=rtree_index.Property(dimension=self._domain.shape[1]))
+        self._index = rtree_index.Index(properties=rtree_index.Property(dimension=max(2, self._domain.shape[1])))
         self._rectangles: dict[int, Keys] = {}
         self._next = 0
         for rectangle in rectangles:
@@ -364,7 +370,12 @@ class NegativeRtree:
         space = cls(domain, by_overlap=by_overlap)
         if len(shape) or ends.size % domain.size:
             raise StateError("the stored list of negative rectangles is damaged")
-        space._set(ends.reshape(-1, *domain.shape))
+        rectangles = ends.reshape(-1, *domain.shape)
+        try:
+            _check_disjoint(rectangles, domain)
+        except InvariantError as error:
+            raise StateError(f"the stored list of negative rectangles is damaged: {error}") from error
+        space._set(rectangles)
         return space
 
     def check(self) -> None:
@@ -376,16 +387,27 @@ def _intersection(a: Keys, b: Keys) -> Keys:
 
 
 def _outward(box: Keys) -> list[float]:
-    """The closed box as doubles, rounded outward: keys above 2^53 would collide otherwise."""
+    """The closed box as doubles, rounded outward: keys above 2^53 would collide otherwise.
+
+    libspatialindex wants two dimensions at least; the second of a single one is the point 0.
+    """
     lo, hi = box[0].astype(np.float64), (box[1] - 1).astype(np.float64)
+    if len(lo) == 1:
+        lo, hi = np.append(lo, 0.0), np.append(hi, 0.0)
     exact = np.abs(box).max() < 2**53
     return [*(lo if exact else np.nextafter(lo, -np.inf)), *(hi if exact else np.nextafter(hi, np.inf))]
 
 
+def _inside(boxes: Keys, domain: Keys) -> bool:
+    """Are all boxes non-empty and in the domain?"""
+    sound = (boxes[:, 0] < boxes[:, 1]) & (boxes[:, 0] >= domain[0]) & (boxes[:, 1] <= domain[1])
+    return bool(sound.all())
+
+
 def _check_disjoint(rectangles: Keys, domain: Keys) -> None:
+    if not _inside(rectangles, domain):
+        raise InvariantError("a negative rectangle is empty or reaches beyond the domain")
     for k, rectangle in enumerate(rectangles):
-        if not contains(domain, rectangle):
-            raise InvariantError(f"negative rectangle {rectangle.tolist()} is not inside the domain")
         others = rectangles[k + 1 :]
         apart = (others[:, 0] >= rectangle[1]) | (others[:, 1] <= rectangle[0])
         if not apart.any(axis=1).all():

@@ -5,8 +5,8 @@
       ─▶ group by group, applyInPandasWithState(advance)
       ─▶ Kafka (links, deliveries, records): one sink, the topic is a column
 
-One sink means that nothing is computed twice and nothing has to be cached between actions. What the sink repeats after a
-crash is ignored by its readers, who know the numbers (see `state.channel`).
+One sink means that nothing is computed twice and nothing has to be cached between actions. What the sink repeats
+after a crash is ignored by its readers, who know the numbers (see `state.channel`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql.functions import expr
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.advance import advance
@@ -45,7 +46,7 @@ SESSION: Mapping[str, str] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # A stopped query's Python threads unwind deep stacks.
-    "spark.driver.extraJavaOptions": "-Xss4m",
+    "spark.driver.extraJavaOptions": f"-Xss4m -Dlog4j2.configurationFile={Path(__file__).parent / 'log4j2.properties'}",
 }
 
 
@@ -65,6 +66,8 @@ def session(engine: Engine) -> SparkSession:
     """The Spark session; under spark-submit (`master` None) the one that is given."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if engine.master is not None:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName("lacuna")
     for key, value in SESSION.items():
         builder = builder.config(key, value)
@@ -93,10 +96,10 @@ def records(spark: SparkSession, settings: Settings, engine: Engine) -> DataFram
         "topic",
         "partition",
         "offset",
-        F.expr("unix_micros(timestamp)").alias("time"),
+        expr("unix_micros(timestamp)").alias("time"),
         "key",
         "value",
-        F.expr("unix_micros(current_timestamp())").alias("now"),
+        expr("unix_micros(current_timestamp())").alias("now"),
     )
 
 

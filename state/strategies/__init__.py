@@ -39,8 +39,8 @@ def one_of(*values: str) -> Rule:
 
 def whole(least: int) -> Rule:
     return Rule(
-        lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= least,
-        f"a whole number of at least {least}",
+        lambda value: isinstance(value, int) and not isinstance(value, bool) and least <= value < 2**63,
+        f"a whole number of at least {least}, below 2^63",
     )
 
 

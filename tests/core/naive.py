@@ -14,11 +14,16 @@ from functools import cache
 from itertools import product
 
 import numpy as np
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from state.boxes import Box
+from state.boxes import subtract as cut
 from state.messages import Name
 from state.space import LARGEST_INT, Corner, Keys
+
+few = settings(max_examples=30)
+"""For tests that stand for many: each combination of their parameters is tried with this many examples."""
 
 Cells = set[Corner]
 SIZE = 6
@@ -116,6 +121,13 @@ def random_box(rng: np.random.Generator, dims: int, size: int = SIZE) -> Keys:
     """A box in the small domain, for histories too long for Hypothesis."""
     lo = rng.integers(0, size, dims)
     return np.stack((lo, rng.integers(lo + 1, size + 1)))
+
+
+def random_shape(rng: np.random.Generator, dims: int, size: int = SIZE) -> Keys:
+    """One to three disjoint boxes: what is left of one after another is taken away, or a whole one."""
+    q = random_box(rng, dims, size)
+    pieces = cut(q, random_box(rng, dims, size))[:3]
+    return pieces if len(pieces) and rng.random() < 0.5 else q[None]
 
 
 def name(k: object) -> Name:

@@ -1,8 +1,8 @@
 """The router's two stages in one process, without Spark and Kafka: real functions, topics as lists.
 
 A batch takes what the topics hold beyond the last one, sorts it into parcels, takes each group through `advance_group`
-and appends what comes out to the topics, so that letters come back as input. Batches can be cut anywhere, and a batch can
-be repeated after its output was written but before its state was kept, as after a crash.
+and appends what comes out to the topics, so that letters come back as input. Batches can be cut anywhere, and a batch
+can be repeated after its output was written but before its state was kept, as after a crash.
 """
 
 from __future__ import annotations

@@ -87,21 +87,23 @@ def random_points(rng: np.random.Generator, dims: int, count: int) -> Keys:
 def test_a_long_history_across_packing_answers_as_a_scan(dims: int, scale: str, seed: int) -> None:
     rng = np.random.default_rng([seed, dims])
     history = History(dims, scale)
-    for _ in range(60):
+    for step in range(45):
         some = naive.stacked([naive.random_box(rng, dims) for _ in range(rng.integers(1, 9))], dims)
         history.add(some)
-        keep = 40 if rng.random() < 0.2 else 90
+        keep = 15 if rng.random() < 0.2 else 45
         while len(history.living) > keep:
             history.remove([int(rng.choice(list(history.living)))])
         history.check()
         q, points = naive.random_box(rng, dims), random_points(rng, dims, 4)
         history.check_answers(q, points)
-        history.check_fresh(q, points)
+        if step % 3 == 0:
+            history.check_fresh(q, points)
     assert history.packed >= 2
 
 
 @both_scales
 @all_dims
+@naive.few
 @given(st.data())
 def test_every_short_history_answers_as_a_scan(dims: int, scale: str, data: st.DataObject) -> None:
     history = History(dims, scale)

@@ -48,6 +48,7 @@ def _halves(drawn: tuple[Keys, list[int]]) -> tuple[Keys, Keys]:
 
 @both_scales
 @all_dims
+@naive.few
 @given(st.data())
 def test_the_answer_is_that_of_the_cells_and_proves_itself(dims: int, scale: str, data: st.DataObject) -> None:
     q, boxes = data.draw(questions(dims))
@@ -147,6 +148,7 @@ def test_a_question_deeper_than_the_first_buffers_is_answered() -> None:
 @both_orders
 @both_scales
 @all_dims
+@naive.few
 @given(st.data())
 def test_what_is_left_after_subtracting_all_is_exact(
     dims: int, scale: str, by_overlap: bool, data: st.DataObject

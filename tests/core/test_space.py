@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from datetime import UTC, datetime, timedelta, timezone
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from state.space import (
     timestamp_key,
     timestamp_text,
 )
+from tests.core.naive import few
 
 LARGEST = sys.float_info.max
 TINIEST = 5e-324
@@ -72,6 +74,7 @@ def refused(rule: str, *call: Any) -> None:
 
 
 @pytest.mark.parametrize("attribute", VALUES, ids=lambda a: a.kind)
+@few
 @given(st.data())
 def test_keys_keep_the_order_of_values(attribute: Attribute, data: st.DataObject) -> None:
     a, b = data.draw(VALUES[attribute]), data.draw(VALUES[attribute])
@@ -82,6 +85,7 @@ def test_keys_keep_the_order_of_values(attribute: Attribute, data: st.DataObject
 
 
 @pytest.mark.parametrize("attribute", VALUES, ids=lambda a: a.kind)
+@few
 @given(st.data())
 def test_a_key_gives_back_its_value(attribute: Attribute, data: st.DataObject) -> None:
     value = data.draw(VALUES[attribute])
@@ -277,6 +281,7 @@ def test_a_moment_that_no_utc_text_can_name_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("attribute", [INT, FLOAT, TIME], ids=lambda a: a.kind)
+@few
 @given(st.data())
 def test_a_closed_range_holds_exactly_the_values_between_its_ends(attribute: Attribute, data: st.DataObject) -> None:
     drawn = [data.draw(VALUES[attribute]) for _ in range(3)]
@@ -288,6 +293,7 @@ def test_a_closed_range_holds_exactly_the_values_between_its_ends(attribute: Att
 
 
 @pytest.mark.parametrize("attribute", [INT, FLOAT, TIME], ids=lambda a: a.kind)
+@few
 @given(st.data())
 def test_null_is_the_end_of_the_domain(attribute: Attribute, data: st.DataObject) -> None:
     value = data.draw(VALUES[attribute])
@@ -298,6 +304,7 @@ def test_null_is_the_end_of_the_domain(attribute: Attribute, data: st.DataObject
 
 
 @pytest.mark.parametrize("attribute", [INT, FLOAT, TIME], ids=lambda a: a.kind)
+@few
 @given(st.data())
 def test_a_range_of_one_value_is_one_key(attribute: Attribute, data: st.DataObject) -> None:
     value = data.draw(VALUES[attribute])
@@ -327,7 +334,7 @@ def test_a_set_of_categories_is_sorted_runs_of_exactly_its_members(wanted: list[
     runs = CATEGORY.intervals(wanted)
     assert {WORDS[key] for lo, hi in runs for key in range(lo, hi)} == set(wanted)
     assert sum(hi - lo for lo, hi in runs) == len(set(wanted))
-    assert all(before[1] < after[0] for before, after in zip(runs, runs[1:], strict=False))
+    assert all(before[1] < after[0] for before, after in pairwise(runs))
 
 
 @given(st.lists(st.sampled_from(WORDS), min_size=1), st.randoms())

@@ -1,0 +1,257 @@
+"""`lacuna demo`: everything on this machine, from nothing to a checked report, ending by itself.
+
+A real Kafka, the real job, a seeded workload. The subscriptions go first, and publications follow when the overlay is
+quiet, so that who must get what is beyond doubt; then every delivery is compared with a brute-force oracle that knows
+nothing of brokers, boxes or keys: it compares plain values.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.panel import Panel
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from lacuna.local import local_kafka, spark_jars
+from producers.sender import Sender
+from producers.topics import ensure_topics
+from producers.workloads import Event, Workload
+from state.config import Config, parse
+from state.rows import TABLES
+from streaming.checkpoint import adopt
+from streaming.pipeline import Engine
+from streaming.service import Service
+
+CONFIG = """\
+[space]
+price  = { kind = "float", low = 0.0, high = 1000.0 }
+volume = { kind = "int", low = 0, high = 100000 }
+symbol = { kind = "category", values = ["AAPL", "IBM", "MSFT", "ORCL", "SAP"] }
+
+[overlay]
+links = [["paris", "oslo"], ["paris", "rome"], ["paris", "wien"], ["wien", "praha"], ["oslo", "bergen"]]
+
+[routing]
+strategy = "auto"
+
+[kafka]
+bootstrap = "127.0.0.1:9092"
+prefix = "demo"
+
+[lake]
+path = "lake"
+checkpoint = "checkpoint"
+"""
+
+Delivery = tuple[str, str, str, str]
+
+
+def run_demo(args: argparse.Namespace) -> int:
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    home = Path(args.home)
+    workload = Workload(args.workload, args.subscriptions, args.publications, 0.2, args.seed)
+    with _steps() as step:
+        step("fetching the pinned jars (once)")
+        jars = spark_jars()
+        shutil.rmtree(home, ignore_errors=True)
+        home.mkdir(parents=True)
+        step("starting Kafka")
+        with local_kafka(home / "kafka", 0) as bootstrap:
+            config = _config(home, bootstrap)
+            facts = _perform(config, workload, Engine(jars=jars), step)
+    report = _report(config, workload, facts, home)
+    if args.json:
+        print(json.dumps(report))
+    else:
+        _show(report, config)
+    return 0 if report["missing"] == report["false"] == report["repeated"] == 0 else 1
+
+
+def _config(home: Path, bootstrap: str) -> Config:
+    text = CONFIG.replace("127.0.0.1:9092", bootstrap)
+    (home / "lacuna.toml").write_text(text)
+    config = parse(text)
+    lake = replace(config.lake, path=str(home / "lake"), checkpoint=str(home / "checkpoint"))
+    return replace(config, lake=lake)
+
+
+@dataclass
+class Facts:
+    """What the run showed."""
+
+    seconds: dict[str, float]
+    batches: int
+    events: list[Event]
+
+
+Step = Callable[[str], None]
+
+
+class _steps:  # noqa: N801 - used as a context, like a function
+    """One line that says what is going on, and lines above it for what is done."""
+
+    def __init__(self) -> None:
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
+
+    def __enter__(self) -> Step:
+        self._progress.start()
+        self._task = self._progress.add_task("")
+        return self._step
+
+    def _step(self, text: str) -> None:
+        if not self._progress.console.is_terminal:
+            self._progress.console.print(f"{time.strftime('%H:%M:%S')} {text}")
+        self._progress.update(self._task, description=text)
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+
+def _perform(config: Config, workload: Workload, engine: Engine, step: Step) -> Facts:
+    ensure_topics(config.kafka.bootstrap, config.kafka.prefix)
+    service = Service(adopt(config, engine.partitions), engine, tick_seconds=0, say=step)
+    seconds: dict[str, float] = {}
+    events = list(workload.events(config))
+    phases = {
+        "subscriptions": [event for event in events if event["kind"] != "publish"],
+        "publications": [event for event in events if event["kind"] == "publish"],
+    }
+    try:
+        service.start()
+        for name, phase in phases.items():
+            began = time.monotonic()
+            _send(config, phase)
+            step(f"{len(phase):,} {name} sent; waiting until the overlay is quiet")
+            service.wait(service.quiet)
+            seconds[name] = time.monotonic() - began
+        step("waiting for the archive")
+        service.wait(service.archived)
+        batches = int(service.progress()["router"]["batch"]) + 1
+        step("stopping")
+    finally:
+        service.stop()
+    return Facts(seconds, batches, events)
+
+
+def _send(config: Config, events: list[Event]) -> None:
+    with Sender(config) as sender:
+        for event in events:
+            fields = {key: value for key, value in event.items() if key not in ("kind", "broker")}
+            sender.send(event["kind"], event["broker"], fields)
+
+
+# The report
+
+
+def _report(config: Config, workload: Workload, facts: Facts, home: Path) -> dict[str, Any]:
+    tables = {table: deltalake.DeltaTable(f"{config.lake.path}/{table}").to_pyarrow_table() for table in TABLES}
+    expected = expected_deliveries(config, facts.events)
+    columns = ("broker", "client", "subscription", "publication")
+    rows = [tuple(row[c] for c in columns) for row in tables["deliveries"].select(columns).to_pylist()]
+    links = _by_link(tables["decisions"])
+    told = sum(link["forward"] + link["promote"] + link["cancel"] for link in links.values())
+    flood = _flooded(config, facts.events)
+    return {
+        "workload": workload.name,
+        "brokers": len(config.overlay.brokers),
+        "events": len(facts.events),
+        "batches": facts.batches,
+        "seconds": {name: round(value, 1) for name, value in facts.seconds.items()},
+        "links": links,
+        "subscription_messages": told,
+        "flooded_messages": flood,
+        "saved": round(1 - told / flood, 4),
+        "publication_messages": pc.sum(pc.equal(tables["routes"]["action"], "forward")).as_py(),
+        "deliveries": len(rows),
+        "missing": len(expected - set(rows)),
+        "false": len(set(rows) - expected),
+        "repeated": len(rows) - len(set(rows)),
+        "rejects": tables["rejects"].num_rows,
+        "home": str(home),
+        "lake": config.lake.path,
+    }
+
+
+def _by_link(decisions: pa.Table) -> dict[str, dict[str, int]]:
+    counted = decisions.group_by(["broker", "link", "action"]).aggregate([("action", "count")]).to_pylist()
+    links: dict[str, dict[str, int]] = {}
+    for row in sorted(counted, key=lambda row: (row["broker"], row["link"])):
+        name = f"{row['broker']}>{row['link']}"
+        link = links.setdefault(name, dict.fromkeys(("forward", "withhold", "promote", "cancel", "drop"), 0))
+        link[row["action"]] = row["action_count"]
+    return links
+
+
+def _flooded(config: Config, events: list[Event]) -> int:
+    """What flooding would have sent: every subscribe and unsubscribe once over every link."""
+    changes = len([event for event in events if event["kind"] != "publish"])
+    return changes * (len(config.overlay.brokers) - 1)
+
+
+def expected_deliveries(config: Config, events: list[Event]) -> set[Delivery]:
+    """The oracle: who must get what, by comparing plain values, one subscription after another."""
+    publications = [event for event in events if event["kind"] == "publish"]
+    values = {a.name: np.array([p["at"][a.name] for p in publications]) for a in config.space.attributes}
+    cancelled = {(e["broker"], e["client"], e["id"]) for e in events if e["kind"] == "unsubscribe"}
+    expected: set[Delivery] = set()
+    for event in events:
+        name = (event["broker"], event.get("client", ""), event["id"])
+        if event["kind"] == "subscribe" and name not in cancelled:
+            matching = np.flatnonzero(_matches(config, event["where"], values, len(publications)))
+            expected |= {(*name, publications[k]["id"]) for k in matching.tolist()}
+    return expected
+
+
+def _matches(config: Config, where: Event, values: dict[str, NDArray[Any]], count: int) -> NDArray[np.bool_]:
+    holds = np.ones(count, bool)
+    categories = {a.name for a in config.space.attributes if a.kind == "category"}
+    for name, wanted in where.items():
+        if name in categories:
+            holds &= np.isin(values[name], wanted)
+        else:
+            holds &= (values[name] >= wanted[0]) & (values[name] <= wanted[1])
+    return holds
+
+
+def _show(report: dict[str, Any], config: Config) -> None:
+    console = Console()
+    table = Table("link", "forwarded", "withheld", "promoted", "cancelled", "dropped", title="what each link was told")
+    for name, link in report["links"].items():
+        table.add_row(name, *(f"{link[action]:,}" for action in ("forward", "withhold", "promote", "cancel", "drop")))
+    console.print(table)
+    wrong = report["missing"] + report["false"] + report["repeated"]
+    verdict = "[red]WRONG[/red]" if wrong else "[green]every delivery is right[/green]"
+    console.print(
+        Panel(
+            f"{report['events']:,} events through {report['brokers']} brokers in {report['batches']} batches\n"
+            f"subscription messages: {report['subscription_messages']:,} instead of {report['flooded_messages']:,} "
+            f"by flooding ({report['saved']:.0%} saved)\n"
+            f"publication messages: {report['publication_messages']:,}\n"
+            f"deliveries: {report['deliveries']:,}; against the oracle: missing {report['missing']}, "
+            f"false {report['false']}, repeated {report['repeated']}: {verdict}\n"
+            f"rejects: {report['rejects']}",
+            title="the whole overlay",
+        )
+    )
+    console.print(f"The Delta tables are in {report['lake']}. Two queries to try, from {report['home']}:")
+    for query in (
+        "SELECT broker, link, action, count(*) AS n FROM decisions GROUP BY ALL ORDER BY ALL",
+        "SELECT subscription, link, coverers FROM decisions WHERE action = 'withhold' AND size(coverers) > 1 LIMIT 5",
+    ):
+        console.print(f'  lacuna sql "{query}"', highlight=False, soft_wrap=True)

@@ -1,0 +1,45 @@
+"""What runs on this machine: calls the programs of `infra/` and reads their answers. Nothing imports `infra`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from state.errors import LacunaError
+
+
+def infra(program: str, *args: str) -> dict[str, Any]:
+    """Run `python -m infra.PROGRAM ... --json`; its answer, or its error as ours."""
+    root = Path(__file__).parents[1]
+    command = [sys.executable, "-m", f"infra.{program}", *args, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=root, check=False, stdin=subprocess.DEVNULL)
+    try:
+        answer = dict(json.loads(done.stdout.strip().splitlines()[-1]))
+    except (ValueError, IndexError):
+        raise LacunaError(f"infra.{program} {' '.join(args)}: {done.stderr.strip() or 'no answer'}") from None
+    if "error" in answer:
+        raise LacunaError(str(answer["error"]))
+    return answer
+
+
+def spark_jars() -> list[str]:
+    """The pinned jars for Spark, fetched once; Java is checked as well."""
+    infra("java")
+    return [str(jar) for jar in infra("fetch", "spark")["spark"]["jars"]]
+
+
+@contextmanager
+def local_kafka(home: Path, port: int | None) -> Iterator[str]:
+    """A Kafka on this machine for as long as the context lasts; the bootstrap address. One that ran before is left."""
+    args = ["--home", str(home.resolve()), *([] if port is None else ["--port", str(port)])]
+    status = infra("kafka", "start", *args)
+    try:
+        yield str(status["bootstrap"])
+    finally:
+        if status["changed"]:
+            infra("kafka", "stop", "--home", str(home.resolve()))

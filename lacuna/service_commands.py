@@ -1,0 +1,173 @@
+"""`lacuna run`, `up` and `sql`: the job, with everything that it needs made ready first."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from lacuna.client_commands import show_summary
+from lacuna.config_file import read_config
+from lacuna.local import local_kafka, spark_jars
+from producers.topics import ensure_topics
+from state.config import Config
+from state.errors import LacunaError
+from state.rows import TABLES
+from streaming.checkpoint import adopt, known
+from streaming.maintenance import maintain, rebuild
+from streaming.pipeline import Engine, session
+from streaming.service import Service
+
+CONSOLE = Console(stderr=True)
+
+
+def say(text: str) -> None:
+    """A line of progress for a person."""
+    CONSOLE.print(f"[dim]{text}[/dim]")
+
+
+def engine_of(args: argparse.Namespace) -> Engine:
+    """The engine that the options ask for."""
+    if args.master == "submit":
+        return Engine(None, (), args.partitions, args.memory, args.max_records)
+    return Engine(args.master, spark_jars(), args.partitions, args.memory, args.max_records)
+
+
+def service_of(config: Config, args: argparse.Namespace) -> Service:
+    """The service of a configuration, everything checked that can be checked before Spark starts."""
+    engine = engine_of(args)
+    ensure_topics(config.kafka.bootstrap, config.kafka.prefix)
+    settings = adopt(config, args.partitions)
+    local = engine.master is not None and engine.master.startswith("local")
+    writer = config.lake.writer or ("rust" if local else "spark")
+    router, archive = args.only != "archive", args.only != "router"
+    return Service(settings, engine, router, archive, writer, args.tick, say)
+
+
+# lacuna run
+
+
+def run_run(args: argparse.Namespace) -> int:
+    return serve(read_config(args.config), args)
+
+
+def serve(config: Config, args: argparse.Namespace) -> int:
+    """Run the service until a signal comes or a query dies."""
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    service = service_of(config, args)
+    try:
+        service.start()
+        announce(config, as_json=args.json)
+        service.wait(stop.is_set)
+        say("stopping between batches")
+    finally:
+        service.stop()
+    return 0
+
+
+def announce(config: Config, *, as_json: bool) -> None:
+    """Say that it runs, and where."""
+    facts = {
+        "running": True,
+        "pid": os.getpid(),
+        "bootstrap": config.kafka.bootstrap,
+        "prefix": config.kafka.prefix,
+        "lake": config.lake.path,
+        "checkpoint": config.lake.checkpoint,
+    }
+    if as_json:
+        print(json.dumps(facts), flush=True)
+    else:
+        say(f"running: Kafka at {facts['bootstrap']}, topics {facts['prefix']}.*, tables below {facts['lake']}")
+
+
+# lacuna up
+
+
+def run_up(args: argparse.Namespace) -> int:
+    config = read_config(args.config)
+    with local_kafka(Path(args.home), local_port(config.kafka.bootstrap)) as bootstrap:
+        return serve(replace(config, kafka=replace(config.kafka, bootstrap=bootstrap)), args)
+
+
+def local_port(bootstrap: str) -> int:
+    """The port of a bootstrap address on this machine."""
+    host, _, port = bootstrap.partition(":")
+    if host not in ("localhost", "127.0.0.1") or not port.isdigit():
+        raise LacunaError(
+            f"kafka.bootstrap = {bootstrap!r}: `lacuna up` starts a Kafka on this machine, and this is another one. "
+            "Remedy: write localhost:9092, or use `lacuna run` with a Kafka that is there"
+        )
+    return int(port)
+
+
+# lacuna archive
+
+
+def run_archive(args: argparse.Namespace) -> int:
+    config = read_config(args.config)
+    settings = known(config)
+    if args.what == "rebuild":
+        rebuilt = rebuild(settings, tell=lambda table, stage: say(f"{table}: {stage}"))
+        title = "set aside; the next run fills the tables anew"
+        show_summary({"rebuilt": True, **rebuilt.rows}, title, as_json=args.json)
+        return 0
+    done = maintain(settings, args.retention_hours, tell=lambda table, stage: say(f"{table}: {stage}"))
+    summary = {
+        f"{table}_{what}": value
+        for table, upkeep in done.items()
+        for what, value in (("files_before", upkeep.before.files), ("files_after", upkeep.after.files))
+    }
+    show_summary(summary, "maintained", as_json=args.json)
+    return 0
+
+
+# lacuna sql
+
+
+def run_sql(args: argparse.Namespace) -> int:
+    config = read_config(args.config)
+    missing = [table for table in TABLES if not (Path(config.lake.path) / table / "_delta_log").is_dir()]
+    if missing:
+        raise LacunaError(
+            f"lake.path = {config.lake.path!r}: there is no table {missing[0]} below it. "
+            "Remedy: run the job first, or name the right configuration"
+        )
+    say("starting Spark")
+    spark = session(Engine(jars=spark_jars(), partitions=2))
+    try:
+        for table in TABLES:
+            path = str((Path(config.lake.path) / table).resolve())
+            spark.read.format("delta").load(path).createOrReplaceTempView(table)
+        _print_frame(spark.sql(args.query), as_json=args.json)
+    except Exception as error:
+        if type(error).__module__.startswith("pyspark"):
+            raise LacunaError(f"the query failed: {str(error).splitlines()[0]}. Remedy: correct the query") from None
+        raise
+    finally:
+        spark.stop()
+    return 0
+
+
+def _print_frame(frame: Any, *, as_json: bool) -> None:
+    if as_json:
+        for row in frame.toJSON().toLocalIterator():
+            print(row)
+        return
+    table = Table(*frame.columns)
+    for row in frame.limit(1000).collect():
+        table.add_row(*(str(value) for value in row))
+    Console(file=sys.stdout).print(table)

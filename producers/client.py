@@ -1,0 +1,111 @@
+"""The client library: subscribe, unsubscribe, publish, and take deliveries.
+
+    from producers.client import Client
+
+    with Client.from_file("lacuna.toml", broker="oslo", name="ann") as ann:
+        ann.subscribe("s1", {"price": [10, 20], "symbol": ["IBM"]}, ttl=3600)
+        ann.publish("p1", {"price": 12.5, "volume": 150, "symbol": "IBM"}, payload="anything")
+        for delivery in ann.deliveries(timeout=60):
+            print(delivery.publication, delivery.at, delivery.payload)
+
+A client is attached to one broker under one name. Every event is checked before it is sent (`EventRefused` names value,
+rule and remedy), stamped with the time, and, for subscribes and unsubscribes, with a revision that grows (see
+`compose`): of two words about one subscription the later wins, although they are in different topics. Sending does not
+wait; `flush` and the end of the `with` block do, and raise if Kafka did not confirm everything.
+
+Without this library, any Kafka client will do that writes the same JSON with the broker as the key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from producers.compose import Clock, micros
+from producers.connection import DEADLINE
+from producers.deliveries import Deliveries
+from producers.sender import Sender, Sent
+from state.config import Config, parse
+from state.errors import ConfigError
+from state.events import MOST_NAME
+
+Where = Mapping[str, Any] | str
+
+
+class Client:
+    """One client, attached to one broker. May be shared by threads."""
+
+    def __init__(
+        self, config: Config, *, broker: str, name: str, deadline: float = DEADLINE, clock: Clock = micros
+    ) -> None:
+        """Connect. `deadline` is how many seconds Kafka may take to answer, here and later."""
+        self.broker, self.name = checked_broker(config, broker), checked_name(name)
+        self._kafka, self._deadline = config.kafka, deadline
+        self._sender = Sender(config, deadline=deadline, clock=clock)
+        self._listening: list[Deliveries] = []
+
+    @classmethod
+    def from_file(cls, path: str | Path, *, broker: str, name: str, deadline: float = DEADLINE) -> Client:
+        """A client of the system that a `lacuna.toml` describes."""
+        return cls(parse(Path(path).read_text(encoding="utf-8")), broker=broker, name=name, deadline=deadline)
+
+    def subscribe(self, id: str, where: Where, ttl: float | None = None, rev: int | None = None) -> Sent:
+        """Ask for everything in `where`; replaces what `id` asked for before. `ttl` is in seconds."""
+        fields = {"id": id, "client": self.name, "where": where, "ttl": ttl, "rev": rev}
+        return self._sender.send("subscribe", self.broker, _given(fields))
+
+    def unsubscribe(self, id: str, rev: int | None = None) -> Sent:
+        """Ask for `id` no longer."""
+        return self._sender.send("unsubscribe", self.broker, _given({"id": id, "client": self.name, "rev": rev}))
+
+    def publish(self, id: str, at: Mapping[str, Any], payload: Any = None) -> Sent:
+        """Publish a point of the space, with anything that JSON can hold."""
+        return self._sender.send("publish", self.broker, _given({"id": id, "at": at, "payload": payload}))
+
+    def deliveries(
+        self, *, from_beginning: bool = False, timeout: float | None = None, group: str | None = None
+    ) -> Deliveries:
+        """The client's deliveries, each once, from now on; see `Deliveries` for the options."""
+        options: dict[str, Any] = {"from_beginning": from_beginning, "timeout": timeout, "group": group}
+        self._listening.append(Deliveries(self._kafka, self.name, deadline=self._deadline, **options))
+        return self._listening[-1]
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until Kafka has confirmed everything sent so far; raises `NotConfirmed` if it does not."""
+        self._sender.flush(timeout)
+
+    def close(self) -> None:
+        """Flush, and end everything that the client opened."""
+        self.__exit__(None, None, None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """Close; after an error in the body, a delivery at hand is not counted as taken."""
+        try:
+            for deliveries in self._listening:
+                deliveries.__exit__(kind, error, None)
+        finally:
+            self._sender.__exit__(kind, error, None)
+
+
+def checked_broker(config: Config, broker: str) -> str:
+    """The broker, if the overlay has it."""
+    if broker not in config.overlay.brokers:
+        known = ", ".join(config.overlay.brokers)
+        raise ConfigError("broker", broker, "the overlay has no such broker", f"use one of {known}")
+    return broker
+
+
+def checked_name(name: str) -> str:
+    """The name, if a client may be called so."""
+    if not 1 <= len(name) <= MOST_NAME:
+        raise ConfigError("client", name, f"a client has a name of 1 to {MOST_NAME} characters", "choose another")
+    return name
+
+
+def _given(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}

@@ -1,0 +1,86 @@
+"""Creating the topics of a system in Kafka.
+
+| topic                                | key       | partitions | why                                              |
+| ------------------------------------ | --------- | ---------- | ------------------------------------------------ |
+| `subscribe` `unsubscribe` `publish`  | broker    | 1          | few keys; more where one broker's log is too slow |
+| `links`                              | `from>to` | 1          | a channel stays in order in its partition        |
+| `deliveries`                         | client    | 4          | many keys, many readers                          |
+| `records`                            |           | 1          | read by the archive alone                        |
+
+Topics that are there stay as they are. Several programs may do this at once: who comes second finds them made.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from kafka.errors import KafkaError, TopicAlreadyExistsError, for_code
+
+from producers.connection import DEADLINE, connect_admin
+from producers.errors import KafkaFailed, Unreachable
+from state.topics import Topics
+
+PAUSE = 0.1
+
+
+def ensure_topics(
+    bootstrap: str,
+    prefix: str,
+    *,
+    event_partitions: int = 1,
+    link_partitions: int = 1,
+    delivery_partitions: int = 4,
+    record_partitions: int = 1,
+    replication: int = 1,
+    deadline: float = DEADLINE,
+) -> list[str]:
+    """Create the topics that are missing and wait until all can be used; the names of those created."""
+    topics = Topics(prefix)
+    partitions = dict.fromkeys(topics.events, event_partitions) | {
+        topics.links: link_partitions,
+        topics.deliveries: delivery_partitions,
+        topics.records: record_partitions,
+    }
+    ends = time.monotonic() + deadline
+    admin = connect_admin(bootstrap, deadline)
+    try:
+        created = _create(admin, bootstrap, partitions, replication, ends)
+        admin.wait_for_topics(list(topics.all), timeout_ms=max(1.0, ends - time.monotonic()) * 1000)
+        return created
+    except KafkaError:
+        raise Unreachable(bootstrap, deadline) from None
+    finally:
+        admin.close()
+
+
+def _create(admin: Any, bootstrap: str, partitions: dict[str, int], replication: int, ends: float) -> list[str]:
+    there = set(admin.list_topics())
+    missing = {topic: count for topic, count in partitions.items() if topic not in there}
+    created: list[str] = []
+    while missing:
+        wishes = {
+            topic: {"num_partitions": count, "replication_factor": replication} for topic, count in missing.items()
+        }
+        timeout = max(1.0, ends - time.monotonic()) * 1000
+        answer = admin.create_topics(wishes, timeout_ms=round(timeout), raise_errors=False)
+        for topic in answer["topics"]:
+            if _settled(topic, bootstrap, may_wait=time.monotonic() < ends):
+                del missing[topic["name"]]
+                created += [topic["name"]] if topic["error_code"] == 0 else []
+        if missing:
+            time.sleep(PAUSE)
+    return created
+
+
+def _settled(topic: dict[str, Any], bootstrap: str, *, may_wait: bool) -> bool:
+    """Whether a topic is there now; False if it is worth another try."""
+    error = for_code(topic["error_code"])
+    if topic["error_code"] == 0 or error is TopicAlreadyExistsError:
+        return True
+    if error.retriable and may_wait:
+        return False
+    raise KafkaFailed(
+        f"topic {topic['name']!r}: Kafka at {bootstrap} did not create it: {topic['error_message'] or error.__name__} "
+        "Remedy: correct prefix in [kafka], the number of partitions or the replication, or create it by hand."
+    )

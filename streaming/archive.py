@@ -1,0 +1,502 @@
+"""The archive query: from the records topic into the five tables, each row exactly once, whatever crashed.
+
+The topic holds sheaves (see `schemas`), each numbered on its channel: one channel per group and epoch. The router may
+have written a sheaf twice; Spark may run a batch twice; the process may die between two tables. Against the first
+stand the numbers, against the others three things:
+
+    Spark's checkpoint    batch N holds the same records whenever it is run
+    marks-N               the number of the last sheaf taken on each channel, after batch N
+    the stamp (N)         in each table's log: the batch is in this table already (see `lake`)
+
+    batch N:  marks of N-1 ──plan──▶ repeats, marks of N ──write marks-N──▶ append to table 1, 2 ... 5
+
+A plan is a function of the marks before and the heads of the batch, and of nothing else: run again, batch N finds the
+same repeats, skips the tables that have its stamp and appends the same rows to the others. Marks are written *before*
+the tables: if batch N is ever planned differently from what stands in marks-N, Spark's checkpoint is not the one that
+the tables were written with, and the archive stops before a table could skip rows that it never had.
+
+Numbers on a channel, as in `state.channel`: one at or below the mark is a repeat; the next is taken; a greater one is a
+gap, rows are lost, and the archive stops. Sheaves of every epoch found in the topic are taken: they are history.
+
+Not chosen: an application id per channel and its number as version would need no marks, but Spark's writer can put only
+one stamp on a commit; a query with state would do the work of the marks, at several times the cost.
+
+Stopping. A query that is stopped while Python runs its batch may lose its thread. So the batch function looks for the
+wish to stop at its beginning, and ends the query with `StopArchive`; `ArchiveQuery.stop` lets a batch end first.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from pyarrow import fs
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from state.errors import InvariantError, LacunaError, StateError
+from streaming.lake import (
+    WRITERS,
+    Head,
+    Place,
+    Stamp,
+    Writer,
+    absolute,
+    check_folder,
+    create_tables,
+    is_local,
+    open_table,
+    refusals,
+    table_counts,
+)
+from streaming.schemas import SCHEMAS
+from streaming.settings import Settings
+
+MOST_RECORDS = 2_000
+"""Sheaves in a batch: at most 4096 rows and 1 MB each, and with the rust writer all in the driver's memory, packed."""
+KEPT = 100
+"""Files of marks that are kept."""
+REBUILD = "Remedy: rebuild the tables from the topic, which loses nothing that is still in it"
+
+
+class StopArchive(Exception):
+    """The wish to stop was noticed: not a failure."""
+
+
+# Where things are
+
+
+@dataclass(frozen=True)
+class Places:
+    """What the archive keeps, and where: all derived from the folder of its Spark checkpoint."""
+
+    lake: str
+    checkpoint: str
+
+    @property
+    def marks(self) -> str:
+        return f"{self.checkpoint}-marks"
+
+    @property
+    def lock(self) -> str:
+        return f"{self.checkpoint}.lock"
+
+
+def places(settings: Settings, checkpoint: str | None = None) -> Places:
+    """The places of a configuration; by default Spark's checkpoint is `archive` below `[lake].checkpoint`."""
+    lake = settings.config.lake
+    return Places(absolute(lake.path), absolute(checkpoint or f"{lake.checkpoint}/archive"))
+
+
+def file_system(path: str) -> tuple[Any, str]:
+    """The file system of a path or address, and the path in it."""
+    place = absolute(path)
+    if is_local(place):
+        return fs.LocalFileSystem(), place
+    system, root = fs.FileSystem.from_uri(place.replace("s3a://", "s3://", 1))
+    return system, root
+
+
+# Marks
+
+
+class Filled(msgspec.Struct, frozen=True):
+    """What a table has received: the last batch that added to it, and the rows of all."""
+
+    batch: int
+    rows: int
+
+
+class Marks(msgspec.Struct, frozen=True):
+    """How far the archive is after a batch: the last sheaf of each epoch's channels, the next offset of each partition.
+
+    `life` names the tables' stamps: it is drawn when the archive begins with empty tables, and kept.
+    """
+
+    life: str
+    batch: int = -1
+    channels: dict[str, dict[str, int]] = {}
+    offsets: dict[str, int] = {}
+    tables: dict[str, Filled] = {}
+    format: int = 1
+
+    def stamp(self, table: str) -> Stamp:
+        """What a commit of this batch to a table carries."""
+        return Stamp(f"lacuna-{self.life}-{table}", self.batch)
+
+
+_write = msgspec.json.Encoder(order="deterministic").encode
+_read = msgspec.json.Decoder(Marks).decode
+
+
+class MarkFiles:
+    """Marks in a folder, a file per batch; a file appears whole or not at all."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self._system, self._root = file_system(folder)
+
+    def numbers(self) -> list[int]:
+        """The batches of which there are marks, in order."""
+        found = self._system.get_file_info(fs.FileSelector(self._root, allow_not_found=True))
+        stems = [info.base_name.removesuffix(".json") for info in found]
+        return sorted(int(stem) for stem in stems if stem.isdigit())
+
+    def has(self, batch: int) -> bool:
+        """Whether there are marks of a batch."""
+        return bool(self._system.get_file_info(self._name(batch)).is_file)
+
+    def get(self, batch: int) -> Marks:
+        """The marks after a batch."""
+        name = self._name(batch)
+        try:
+            with self._system.open_input_stream(name) as file:
+                marks: Marks = _read(file.read())
+        except (OSError, msgspec.MsgspecError) as error:
+            raise StateError(f"{name}: marks of the archive are missing or damaged ({error}). {REBUILD}") from None
+        if marks.format > 1 or marks.batch != batch:
+            what = f"format {marks.format}, batch {marks.batch}"
+            raise StateError(f"{name}: marks that this version does not know ({what}). Remedy: run a later version")
+        return marks
+
+    def put(self, marks: Marks) -> None:
+        """Keep the marks of a batch, and forget those of long ago."""
+        with refusals("lake.checkpoint", self.folder):
+            self._system.create_dir(self._root)
+            draft = f"{self._root}/draft"
+            with self._system.open_output_stream(draft) as file:
+                file.write(_write(marks))
+            self._system.move(draft, self._name(marks.batch))
+            with suppress(FileNotFoundError):
+                self._system.delete_file(self._name(marks.batch - KEPT))
+
+    def _name(self, batch: int) -> str:
+        return f"{self._root}/{batch:012}.json"
+
+
+# The plan of a batch
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be done with a batch."""
+
+    repeats: frozenset[Place]
+    rows: Mapping[str, int]
+    after: Marks
+
+
+def make_plan(before: Marks, heads: Iterable[Head]) -> Plan:
+    """Find the repeats, refuse a gap, and move the marks. The order in which the heads come does not matter."""
+    heads = sorted(heads, key=lambda head: (head.epoch, head.channel, head.number, head.place))
+    _refuse_faults(heads)
+    channels = {epoch: dict(marks) for epoch, marks in before.channels.items()}
+    repeats = []
+    rows = dict.fromkeys(SCHEMAS, 0)
+    for head in heads:
+        marks = channels.setdefault(str(head.epoch), {})
+        last = marks.get(head.channel, 0)
+        if head.number <= last:
+            repeats.append(head.place)
+            continue
+        if head.number > last + 1:
+            raise _gap(head, last)
+        marks[head.channel] = head.number
+        rows[head.table] += head.rows
+    after = Marks(
+        before.life, before.batch + 1, channels, _offsets(before.offsets, heads), _filled(before, rows), before.format
+    )
+    return Plan(frozenset(repeats), rows, after)
+
+
+def _refuse_faults(heads: list[Head]) -> None:
+    faults = [head for head in heads if head.fault]
+    if faults:
+        head = min(faults, key=lambda head: head.place)
+        raise StateError(
+            f"record {head.offset} in partition {head.partition} of the records topic cannot be archived: "
+            f"{head.fault}. Remedy: run the version of Lacuna that wrote it, or a later one; if the record is damaged "
+            "or not Lacuna's, restore the topic from a copy"
+        )
+
+
+def _gap(head: Head, last: int) -> InvariantError:
+    return InvariantError(
+        f"the channel {head.channel} of epoch {head.epoch} jumps from sheaf {last} to {head.number} (partition "
+        f"{head.partition}, offset {head.offset} of the records topic): rows are lost. Remedy: check the retention of "
+        "the topic and restore what is missing from a copy; if there is none, empty the topic and start with an empty "
+        "checkpoint and another lake.path"
+    )
+
+
+def _offsets(before: Mapping[str, int], heads: Iterable[Head]) -> dict[str, int]:
+    offsets = dict(before)
+    for head in heads:
+        partition = str(head.partition)
+        offsets[partition] = max(offsets.get(partition, 0), head.offset + 1)
+    return offsets
+
+
+def _filled(before: Marks, rows: Mapping[str, int]) -> dict[str, Filled]:
+    tables = dict(before.tables)
+    for table, count in rows.items():
+        if count:
+            had = tables[table].rows if table in tables else 0
+            tables[table] = Filled(before.batch + 1, had + count)
+    return tables
+
+
+# The batch function
+
+
+def _nothing(_batch: int, _rows: Mapping[str, int]) -> None:
+    """Tell nobody."""
+
+
+@dataclass
+class Archive:
+    """What Spark calls with every batch. `failure` is what it raised, `marks` those of the last batch that it ended."""
+
+    files: MarkFiles
+    writer: Writer
+    wished: Callable[[], bool]
+    tell: Callable[[int, Mapping[str, int]], None] = _nothing
+    marks: Marks | None = None
+    failure: Exception | None = None
+    busy: threading.Lock = field(default_factory=threading.Lock)
+
+    def __call__(self, records: DataFrame, batch: int) -> None:
+        """Archive one batch."""
+        with self.busy:
+            try:
+                self._run(records, batch)
+            except Exception as error:
+                self.failure = error
+                raise
+
+    def _run(self, records: DataFrame, batch: int) -> None:
+        if self.wished():
+            raise StopArchive(f"before batch {batch}, as wished")
+        before = self._before(batch)
+        with self.writer.load(records) as load:
+            plan = make_plan(before, load.heads)
+            self._keep(plan.after)
+            for table in SCHEMAS:
+                if plan.rows[table]:
+                    load.append(table, plan.repeats, plan.after.stamp(table))
+        self.marks = plan.after
+        self.tell(batch, plan.rows)
+
+    def _before(self, batch: int) -> Marks:
+        """The marks that a batch starts from: those of the batch before it, whether this is a replay or not."""
+        if self.marks is not None and self.marks.batch == batch - 1:
+            return self.marks
+        latest = max(self.files.numbers(), default=-1)
+        if latest not in (batch - 1, batch):
+            raise StateError(
+                f"{self.files.folder}: the last marks are those of batch {latest}, and Spark's checkpoint beside it is "
+                f"at batch {batch}: they do not belong together. Remedy: restore both from one copy, or rebuild the "
+                "tables from the topic"
+            )
+        if batch == 0:
+            return Marks(self.files.get(0).life if latest == 0 else uuid.uuid4().hex[:16])
+        return self.files.get(batch - 1)
+
+    def _keep(self, after: Marks) -> None:
+        """Write the marks ahead of the tables; a replay must come to the same ones."""
+        if not self.files.has(after.batch):
+            self.files.put(after)
+        elif self.files.get(after.batch) != after:
+            raise InvariantError(
+                f"batch {after.batch} of the archive holds other records than when it was first run: Spark's "
+                f"checkpoint is not the one that the tables were written with. {REBUILD}"
+            )
+
+
+# The query
+
+
+class ArchiveQuery(StreamingQuery):
+    """The running archive: Spark's handle, which stops between batches and knows why it ended."""
+
+    def __init__(self, query: StreamingQuery, archive: Archive, wish: threading.Event) -> None:
+        super().__init__(query._jsq)
+        self._archive, self._wish = archive, wish
+
+    def stop(self) -> None:
+        """Let the batch under way end, then stop. What is not archived yet is archived after the next start."""
+        self._wish.set()
+        with self._archive.busy:
+            pass  # a batch that begins after this ends the query by itself
+        super().stop()
+
+    @property
+    def failure(self) -> Exception | None:
+        """What the batch function raised, if that ended the query; for a rule of ours a `LacunaError`."""
+        return self._archive.failure
+
+    @property
+    def marks(self) -> Marks | None:
+        """How far it is: the marks of the last batch that this run has ended."""
+        return self._archive.marks
+
+
+def stopped_on_purpose(query: StreamingQuery) -> bool:
+    """Whether a query has ended because that was wished for."""
+    if query.isActive:
+        return False
+    return query.exception() is None or (isinstance(query, ArchiveQuery) and isinstance(query.failure, StopArchive))
+
+
+def archive_query(
+    spark: SparkSession,
+    settings: Settings,
+    *,
+    writer: str | Writer,
+    stop: threading.Event | Callable[[], bool] = lambda: False,
+    checkpoint: str | None = None,
+    trigger: str | None = "1 second",
+    most_records: int = MOST_RECORDS,
+    tell: Callable[[int, Mapping[str, int]], None] = _nothing,
+) -> ArchiveQuery:
+    """Start the archive. `writer` is "rust" or "spark"; `trigger` None archives what is there now and ends.
+
+    `stop` is looked at when a batch begins; `tell` hears of each batch that ended and its new rows by table.
+    """
+    where = places(settings, checkpoint)
+    wish = threading.Event()
+    asked = stop.is_set if isinstance(stop, threading.Event) else stop
+    lock = claim(where)
+    try:
+        prepare(settings, checkpoint)
+        chosen = WRITERS[writer](where.lake) if isinstance(writer, str) else writer
+        archive = Archive(MarkFiles(where.marks), chosen, lambda: wish.is_set() or asked(), tell)
+        sink = records(spark, settings, most_records).writeStream.queryName("archive").foreachBatch(archive)
+        sink = sink.option("checkpointLocation", where.checkpoint)
+        query = ArchiveQuery(_start(spark, sink, trigger), archive, wish)
+    except BaseException:
+        _release(lock)
+        raise
+    _CLAIMS[where.lock] = (lock, query)
+    return query
+
+
+def records(spark: SparkSession, settings: Settings, most_records: int) -> DataFrame:
+    """What the archive reads."""
+    source = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", settings.config.kafka.bootstrap)
+        .option("subscribe", settings.topic("records"))
+        .option("startingOffsets", "earliest")
+        .option("failOnDataLoss", "true")
+        .option("maxOffsetsPerTrigger", str(most_records))
+    )
+    return source.load().select("partition", "offset", "value")
+
+
+def _start(spark: SparkSession, sink: DataStreamWriter, trigger: str | None) -> StreamingQuery:
+    """In a pool of its own, so that a router beside it gets its share."""
+    context = spark.sparkContext
+    pool = context.getLocalProperty("spark.scheduler.pool")
+    context.setLocalProperty("spark.scheduler.pool", "archive")
+    try:
+        return (sink.trigger(processingTime=trigger) if trigger else sink.trigger(availableNow=True)).start()
+    finally:
+        context.setLocalProperty("spark.scheduler.pool", pool)  # type: ignore[arg-type]
+
+
+# Before it starts
+
+
+def prepare(settings: Settings, checkpoint: str | None = None) -> None:
+    """Have the tables, and refuse what could not go well: see `lake.create_tables`, and that marks and tables agree."""
+    where = places(settings, checkpoint)
+    check_folder(settings.config.lake.checkpoint, "lake.checkpoint")
+    create_tables(where.lake)
+    files = MarkFiles(where.marks)
+    numbers = files.numbers()
+    if not numbers:
+        _refuse_rows(where)
+    elif numbers[-1] - 1 in numbers:
+        _refuse_older_tables(where, files.get(numbers[-1] - 1))
+
+
+def _refuse_rows(where: Places) -> None:
+    """A new archive begins with empty tables, or it would add again what is in them."""
+    counts = {table: count for table, count in table_counts(where.lake).items() if count}
+    if counts:
+        held = ", ".join(f"{table} {count}" for table, count in counts.items())
+        raise StateError(
+            f"lake.path = {where.lake!r}: the tables hold rows already ({held}), but {where.checkpoint} is new and "
+            "would archive the whole topic into them once more. Remedy: go back to the checkpoint that they were "
+            "filled with, choose another lake.path, or rebuild the tables from the topic"
+        )
+
+
+def _refuse_older_tables(where: Places, complete: Marks) -> None:
+    """What these marks say was written must be in the tables' logs."""
+    for table, filled in complete.tables.items():
+        last = open_table(where.lake, table).transaction_version(complete.stamp(table).application)
+        if last is None or last < filled.batch:
+            raise StateError(
+                f"lake.path = {where.lake!r}: the table {table} is not the one that {where.checkpoint} belongs to: it "
+                f"should have batch {filled.batch} and has {'none' if last is None else last}. {REBUILD}"
+            )
+
+
+# One archive at a time
+
+_CLAIMS: dict[str, tuple[int, ArchiveQuery]] = {}
+"""Locks that this process holds, by their path, and the query that each is for."""
+
+
+def claim(where: Places) -> int:
+    """Lock the archive's checkpoint for this process; the lock goes with the process. Returns the open file."""
+    if not is_local(where.lock):
+        return -1
+    held = _CLAIMS.pop(where.lock, None)
+    if held is not None and held[1].isActive:
+        _CLAIMS[where.lock] = held
+        raise _claimed(where)
+    if held is not None:
+        _release(held[0])
+    with refusals("lake.checkpoint", where.checkpoint):
+        Path(where.lock).parent.mkdir(parents=True, exist_ok=True)
+        lock = os.open(where.lock, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise _claimed(where) from None
+    return lock
+
+
+def _claimed(where: Places) -> LacunaError:
+    return LacunaError(
+        f"{where.checkpoint}: an archive runs on this checkpoint already, and there can be only one. Remedy: stop it "
+        "first, or use another lake.checkpoint and lake.path"
+    )
+
+
+def _release(lock: int) -> None:
+    if lock >= 0:
+        os.close(lock)
+
+
+@contextmanager
+def claimed(where: Places) -> Iterator[None]:
+    """Be sure, for a while, that no archive runs on this checkpoint."""
+    lock = claim(where)
+    try:
+        yield
+    finally:
+        _release(lock)

@@ -1,0 +1,473 @@
+"""The lake: five Delta tables below one path, and the two writers that append to them.
+
+    topic of sheaves ──▶ Load: what one batch holds ──heads──▶ plan (see `streaming.archive`)
+                           │                                     │ which records are repeats
+                           └──append(table, repeats, stamp)◀─────┘
+
+Both writers append each table idempotently, by Delta's own means: a commit carries a stamp, an application id and a
+version, and a writer that finds the stamp in the table's log, or a later version, writes nothing. The version is the
+number of the batch; there is one id per table and life of the archive. Both writers read and write the same stamps, so
+either may end what the other began; of two commits that race with one stamp, Delta refuses the second.
+
+    RustWriter     the records pass through the driver; delta-rs writes: about 10 ms a table. One machine.
+    SparkWriter    the records stay on the executors; Spark writes: about a second a table. A cluster.
+
+A **head** is what the plan needs to know of a record: everything but the rows. A record that cannot be read has a head
+too, with its fault, so that workers never raise and the driver stops with one message.
+
+Tables are made by delta-rs in either case, empty, before anything is written: reader version 1, writer version 2 and no
+table feature, which every reader of Delta understands. A table that is already there must have just these columns.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple, Protocol
+
+import msgspec
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake.exceptions import DeltaError
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from state.errors import LacunaError, StateError
+from streaming.schemas import FORMAT, SCHEMAS, Sheaf, read_sheaf, table_of
+
+Place = tuple[int, int]
+"""Partition and offset of a record."""
+WriterName = Literal["rust", "spark"]
+
+PROPERTIES = {"delta.checkpointInterval": "100", "delta.logRetentionDuration": "interval 7 days"}
+"""Spark's default, a checkpoint every 10 commits, costs more than the commits; kept a month, logs of a commit a second
+are millions of files."""
+ABOUT = {
+    "decisions": "one row per subscription event and outgoing link",
+    "routes": "one row per publication and outgoing link it was considered for",
+    "deliveries": "one row per publication and local subscription it matched",
+    "metrics": "one row per batch and group (broker, link) touched in it",
+    "rejects": "one row per refused record",
+}
+LEAST_FREE = 64 << 20
+"""Bytes that a disk must have free when the archive starts."""
+CHUNK = 1 << 16
+"""Rows that a writer holds decoded at a time."""
+
+
+# Paths
+
+
+def is_local(path: str) -> bool:
+    """Whether a path names a folder of this machine: it has no scheme, or `file:`."""
+    return "://" not in path or path.startswith("file:")
+
+
+def absolute(path: str) -> str:
+    """The path as both writers understand it wherever they run; an address (`s3://...`) stays as it is.
+
+    >>> absolute("s3://bucket/lake"), absolute("file:///srv/lake")
+    ('s3://bucket/lake', '/srv/lake')
+    """
+    if not is_local(path):
+        return path.rstrip("/")
+    return str(Path("/" + path.removeprefix("file:").lstrip("/") if path.startswith("file:") else path).resolve())
+
+
+def table_path(lake: str, table: str) -> str:
+    """Where a table is."""
+    return f"{absolute(lake)}/{table}"
+
+
+# Tables
+
+
+def check_folder(path: str, name: str = "lake.path", least_free: int = LEAST_FREE) -> None:
+    """Make the folder if need be, and see that it can be written and its disk is not full. Nothing else is touched."""
+    if not is_local(path):
+        return
+    with refusals(name, path):
+        folder = Path(absolute(path))
+        folder.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(folder).free
+        if free < least_free:
+            raise OSError(errno.ENOSPC, f"only {free >> 20} MB of its disk are free, {least_free >> 20} MB are needed")
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(b"\0")
+
+
+FULL = ("No space left on device", "ENOSPC", "Disk quota exceeded")
+
+
+@contextmanager
+def refusals(name: str, path: str) -> Iterator[None]:
+    """Turn a refusal of the disk, whoever reports it, into one message: value, rule, remedy."""
+    try:
+        yield
+    except Exception as error:
+        code, text = getattr(error, "errno", None), getattr(error, "strerror", None) or str(error)
+        if code in (errno.ENOSPC, errno.EDQUOT) or any(sign in text for sign in FULL):
+            rule, remedy = "its disk must have room", "free some space, and start again: nothing is lost"
+            text = next((line for line in text.splitlines() if any(sign in line for sign in FULL)), text)
+        elif isinstance(error, OSError):
+            rule, remedy = "it must be a folder that this user may write to", "change its owner, or choose another one"
+        else:
+            raise
+        raise LacunaError(f"{name} = {path!r}: {rule} ({text}). Remedy: {remedy}.") from error
+
+
+def create_tables(lake: str) -> None:
+    """Have the five tables; refuse a path where something else lies in their place."""
+    check_folder(lake)
+    found = {table: _existing(lake, table) for table in SCHEMAS}
+    for table, there in found.items():
+        if there is not None:
+            _check_columns(lake, table, there)
+    for table, there in found.items():
+        if there is None:
+            _create(lake, table)
+
+
+def _create(lake: str, table: str) -> None:
+    with refusals("lake.path", lake):
+        DeltaTable.create(
+            table_path(lake, table),
+            Schema.from_arrow(SCHEMAS[table]),
+            mode="ignore",
+            name=table,
+            description=ABOUT[table],
+            configuration=PROPERTIES,
+        )
+
+
+def _existing(lake: str, table: str) -> DeltaTable | None:
+    path = table_path(lake, table)
+    if not DeltaTable.is_deltatable(path):
+        if is_local(path) and not is_vacant(Path(path)):
+            rule = f"{path} is in the place of the table {table}, and is no Delta table"
+            raise _foreign(lake, rule)
+        return None
+    try:
+        return DeltaTable(path)
+    except (DeltaError, OSError, ValueError) as error:
+        raise _foreign(lake, f"{path} cannot be read as a Delta table ({error})") from error
+
+
+def is_vacant(path: Path) -> bool:
+    """Whether nothing is there, or a folder without files: what a start that was killed may leave."""
+    if not os.path.lexists(path):
+        return True
+    return path.is_dir() and not any(files for _, _, files in os.walk(path))
+
+
+def _check_columns(lake: str, table: str, there: DeltaTable) -> None:
+    ours = {field.name: str(field.type) for field in Schema.from_arrow(SCHEMAS[table]).fields}
+    theirs = {field.name: str(field.type) for field in there.schema().fields}
+    if ours == theirs and not there.metadata().partition_columns:
+        return
+    lacks = [name for name in ours if name not in theirs]
+    more = [name for name in theirs if name not in ours]
+    other = [name for name in ours if name in theirs and ours[name] != theirs[name]]
+    faults = (("it lacks", lacks), ("it also has", more), ("of another type:", other))
+    told = "; ".join(f"{words} {', '.join(names)}" for words, names in faults if names) or "it is partitioned"
+    raise _foreign(lake, f"the table {table} there has other columns than Lacuna's: {told}")
+
+
+def _foreign(lake: str, rule: str) -> LacunaError:
+    remedy = "choose another lake.path, or, if the tables are Lacuna's of another version, rebuild them"
+    return LacunaError(f"lake.path = {lake!r}: {rule}. Remedy: {remedy}.")
+
+
+def open_table(lake: str, table: str) -> DeltaTable:
+    """A table, or an error that says what is missing."""
+    path = table_path(lake, table)
+    if not DeltaTable.is_deltatable(path):
+        raise LacunaError(f"lake.path = {lake!r}: there is no table {table}. Remedy: run the archive first.")
+    return DeltaTable(path)
+
+
+def table_counts(lake: str) -> dict[str, int]:
+    """Rows of each table, from the statistics in their logs."""
+    return {table: open_table(lake, table).count() for table in SCHEMAS}
+
+
+# What a batch holds
+
+
+class Stamp(NamedTuple):
+    """What makes a commit recognisable."""
+
+    application: str
+    version: int
+
+
+class Head(NamedTuple):
+    """A sheaf without its rows, and where it lies; `fault` says why it cannot be read."""
+
+    partition: int
+    offset: int
+    epoch: int
+    channel: str
+    number: int
+    table: str
+    rows: int
+    fault: str | None = None
+
+    @property
+    def place(self) -> Place:
+        return self.partition, self.offset
+
+
+def unsheaf(partition: int, offset: int, value: bytes | None) -> tuple[Head, bytes]:
+    """The head and the rows of a record."""
+    try:
+        sheaf: Sheaf = read_sheaf(value or b"")
+    except msgspec.MsgspecError as error:
+        return Head(partition, offset, 0, "", 0, "", 0, _fault(value or b"", str(error))), b""
+    fault = None
+    if sheaf.format > FORMAT:
+        fault = _newer(sheaf.format)
+    elif sheaf.table not in SCHEMAS:
+        fault = f"it is for a table {sheaf.table!r}, which does not exist"
+    head = Head(partition, offset, sheaf.epoch, sheaf.channel, sheaf.number, sheaf.table, sheaf.rows, fault)
+    return head, sheaf.stream
+
+
+def _newer(number: int) -> str:
+    return f"its format is {number}, and this version reads formats up to {FORMAT}"
+
+
+def _fault(value: bytes, error: str) -> str:
+    """Why a record is no sheaf; a later format may look quite different, but begins with its number."""
+    try:
+        parts = msgspec.msgpack.decode(value)
+    except msgspec.MsgspecError:
+        parts = None
+    if isinstance(parts, list) and parts and isinstance(parts[0], int) and parts[0] > FORMAT:
+        return _newer(parts[0])
+    return f"it is not a sheaf ({error})"
+
+
+def batches(table: str, streams: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
+    """The rows of sheaves of one table, decoded a chunk at a time."""
+    held: list[pa.Table] = []
+    count = 0
+    for stream in streams:
+        held.append(_rows(table, stream))
+        count += held[-1].num_rows
+        if count >= CHUNK:
+            yield from pa.concat_tables(held).combine_chunks().to_batches()
+            held, count = [], 0
+    if held:
+        yield from pa.concat_tables(held).combine_chunks().to_batches()
+
+
+def _rows(table: str, stream: bytes) -> pa.Table:
+    try:
+        rows = table_of(stream)
+    except (pa.ArrowException, OSError) as error:
+        raise StateError(f"a sheaf of {table} is damaged: {error}. {REREAD}") from error
+    if rows.schema != SCHEMAS[table]:
+        raise StateError(f"a sheaf of {table} has other columns than the table. {REREAD}")
+    return rows
+
+
+REREAD = "Remedy: run the version of Lacuna that wrote it; if the topic is damaged, restore it from a copy"
+
+
+# Writers
+
+
+class Load(Protocol):
+    """The records of one batch."""
+
+    @property
+    def heads(self) -> list[Head]:
+        """What they are."""
+
+    def append(self, table: str, repeats: Collection[Place], stamp: Stamp) -> None:
+        """Add the rows for a table, but for those of repeats, unless the table has the stamp already."""
+
+
+class Writer(Protocol):
+    """A way into the tables."""
+
+    def load(self, records: DataFrame) -> AbstractContextManager[Load]:
+        """Read a batch with the columns partition, offset and value, once and whatever happens then."""
+
+
+class RustWriter:
+    """Through the driver, with delta-rs. Tables stay open, so that a commit reads only the log's new end."""
+
+    def __init__(self, lake: str) -> None:
+        self._lake = lake
+        self._open: dict[str, DeltaTable] = {}
+
+    @contextmanager
+    def load(self, records: DataFrame) -> Iterator[Load]:
+        """Collect the batch."""
+        yield RustLoad(self, records.select("partition", "offset", "value").toArrow())
+
+    def append(self, table: str, streams: Iterable[bytes], stamp: Stamp) -> None:
+        """One commit, unless it is there."""
+        target = self._table(table)
+        last = target.transaction_version(stamp.application)
+        if last is not None and last >= stamp.version:
+            return
+        rows = Watched(batches(table, streams))
+        reader = pa.RecordBatchReader.from_batches(SCHEMAS[table].remove_metadata(), rows)
+        mark = CommitProperties(app_transactions=[Transaction(*stamp)])
+        with refusals("lake.path", self._lake):
+            try:
+                write_deltalake(target, reader, mode="append", commit_properties=mark)
+            except DeltaError as error:
+                raise rows.failure or error from None
+
+    def _table(self, table: str) -> DeltaTable:
+        if table in self._open:
+            self._open[table].update_incremental()
+        else:
+            self._open[table] = open_table(self._lake, table)
+        return self._open[table]
+
+
+class Watched:
+    """Batches that remember why they broke off: through delta-rs only the text of it would come back."""
+
+    def __init__(self, source: Iterator[pa.RecordBatch]) -> None:
+        self._source = source
+        self.failure: Exception | None = None
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self._source
+        except Exception as error:
+            self.failure = error
+            raise
+
+
+class RustLoad:
+    """A batch in the driver's memory, still packed."""
+
+    def __init__(self, writer: RustWriter, records: pa.Table) -> None:
+        self._writer = writer
+        columns = (records.column(name).to_pylist() for name in ("partition", "offset", "value"))
+        self._sheaves = sorted(unsheaf(*record) for record in zip(*columns, strict=True))
+
+    @property
+    def heads(self) -> list[Head]:
+        """What the records are."""
+        return [head for head, _ in self._sheaves]
+
+    def append(self, table: str, repeats: Collection[Place], stamp: Stamp) -> None:
+        """Append what is for the table and no repeat."""
+        chosen = (stream for head, stream in self._sheaves if head.table == table and head.place not in repeats)
+        self._writer.append(table, chosen, stamp)
+
+
+SHEAVES = pa.schema(
+    [
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("epoch", pa.int64()),
+        ("channel", pa.string()),
+        ("number", pa.int64()),
+        ("table", pa.string()),
+        ("rows", pa.int64()),
+        ("fault", pa.string()),
+        ("stream", pa.binary()),
+    ]
+)
+
+SPARK_SETTINGS = {
+    # INT96, the default, has no statistics and is no timestamp to some readers.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # 50 tasks to read a log that has a few files.
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+
+
+class SparkWriter:
+    """On the executors, with Spark. What is cached is the sheaf beside its head: a table's rows are then found by the
+    JVM, and only they pass through Python."""
+
+    def __init__(self, lake: str) -> None:
+        self._lake = lake
+
+    @contextmanager
+    def load(self, records: DataFrame) -> Iterator[Load]:
+        """Take the batch apart and keep it, on the executors, for as long as it is written."""
+        for key, value in SPARK_SETTINGS.items():  # of this batch's session: the query's own copy
+            records.sparkSession.conf.set(key, value)
+        taken = records.select("partition", "offset", "value").mapInArrow(take_apart, from_arrow_schema(SHEAVES))
+        taken.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            yield SparkLoad(self._lake, taken)
+        finally:
+            taken.unpersist()
+
+
+@dataclass
+class SparkLoad:
+    """A batch on the executors."""
+
+    lake: str
+    sheaves: DataFrame
+
+    @property
+    def heads(self) -> list[Head]:
+        """What the records are."""
+        rows = self.sheaves.drop("stream").toArrow().to_pylist()
+        return sorted(Head(**row) for row in rows)
+
+    def append(self, table: str, repeats: Collection[Place], stamp: Stamp) -> None:
+        """Append what is for the table and no repeat."""
+        rows = (
+            self.sheaves.filter(self.sheaves["table"] == table)
+            .select("partition", "offset", "stream")
+            .mapInArrow(unpack_rows(table, frozenset(repeats)), from_arrow_schema(SCHEMAS[table]))
+        )
+        with refusals("lake.path", self.lake):
+            (
+                rows.coalesce(1)
+                .write.format("delta")
+                .mode("append")
+                .option("txnAppId", stamp.application)
+                .option("txnVersion", stamp.version)
+                .save(table_path(self.lake, table))
+            )
+
+
+def take_apart(chunks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Records into heads and streams, for `mapInArrow`."""
+    for chunk in chunks:
+        columns = (chunk.column(name).to_pylist() for name in ("partition", "offset", "value"))
+        sheaves = [unsheaf(*record) for record in zip(*columns, strict=True)]
+        rows = [{**head._asdict(), "stream": stream} for head, stream in sheaves]
+        yield pa.RecordBatch.from_pylist(rows, schema=SHEAVES)
+
+
+def unpack_rows(
+    table: str, repeats: frozenset[Place]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Streams into rows, for `mapInArrow`."""
+
+    def unpack(chunks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return batches(table, (s for p, o, s in _records(chunks) if (p, o) not in repeats))
+
+    return unpack
+
+
+def _records(chunks: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, bytes]]:
+    for chunk in chunks:
+        yield from zip(*(chunk.column(name).to_pylist() for name in ("partition", "offset", "stream")), strict=True)
+
+
+WRITERS: Mapping[str, Callable[[str], Writer]] = {"rust": RustWriter, "spark": SparkWriter}

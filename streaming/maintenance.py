@@ -1,0 +1,225 @@
+"""Upkeep of the lake: compaction and cleaning beside a running archive, and a new start from the topic.
+
+The archive commits every table about once a second, so tables grow by small files. `maintain` rewrites them into large
+ones (which changes no row), deletes files that no version within the retention needs, and shortens the logs. All of it
+is safe while the archive runs: in Delta an append and a compaction never conflict, and what is deleted is what a log
+says was replaced. Files that no log mentions are left by a writer that was killed, or belong to one that has not
+committed yet; so they are deleted too, but only with a retention of a day or more, which no commit takes.
+
+The tables hold nothing that the records topic does not: `rebuild` throws them away together with the archive's memory
+of them, and the next archive fills them anew. The order of the steps does not matter, since every state in between is
+one that `archive.prepare` or the first batch refuses, and `rebuild` can be run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
+from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import KafkaError
+
+from state.errors import LacunaError, StateError
+from streaming.archive import MarkFiles, Places, claimed, file_system, places
+from streaming.lake import is_local, is_vacant, open_table, refusals, table_path
+from streaming.schemas import SCHEMAS
+from streaming.settings import Settings
+
+WEEK = 7 * 24
+DAY = 24
+TRIES = 5
+"""How often a compaction that met another one is tried."""
+Say = Callable[[str, str], None]
+T = TypeVar("T")
+
+
+def _silent(_table: str, _stage: str) -> None:
+    """Tell nobody."""
+
+
+# Compaction and cleaning
+
+
+@dataclass(frozen=True)
+class Size:
+    """What a table consists of."""
+
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Upkeep:
+    """What `maintain` did to a table; `deleted` are files of earlier versions."""
+
+    before: Size
+    after: Size
+    deleted: int
+
+
+def maintain(
+    settings: Settings, retention_hours: int = WEEK, *, target_bytes: int | None = None, tell: Say = _silent
+) -> dict[str, Upkeep]:
+    """Compact and clean the five tables. `tell` hears the table and what begins: optimize, vacuum, log, done.
+
+    Time travel reaches back as far as `retention_hours`. A reader at work on an older version may lose its files.
+    """
+    if retention_hours < 0:
+        raise LacunaError(f"retention = {retention_hours} hours: it cannot be negative. Remedy: give 0 or more.")
+    lake = settings.config.lake.path
+    return {table: _maintain(lake, table, retention_hours, target_bytes, tell) for table in SCHEMAS}
+
+
+def _maintain(lake: str, table: str, retention_hours: int, target_bytes: int | None, tell: Say) -> Upkeep:
+    before = size_of(open_table(lake, table))
+    with refusals("lake.path", lake):
+        tell(table, "optimize")
+        _patiently(lambda: open_table(lake, table).optimize.compact(target_size=target_bytes))
+        tell(table, "vacuum")
+        deleted = _patiently(lambda: _vacuum(open_table(lake, table), retention_hours))
+        tell(table, "log")
+        opened = open_table(lake, table)
+        opened.create_checkpoint()
+        opened.cleanup_metadata()
+    tell(table, "done")
+    return Upkeep(before, size_of(opened), deleted)
+
+
+def _vacuum(table: DeltaTable, hours: int) -> int:
+    gone = table.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=hours >= DAY)
+    return len(gone)
+
+
+def _patiently(action: Callable[[], T]) -> T:
+    """Do it anew, from the table's newest version, if somebody else's commit made it fail."""
+    for _ in range(TRIES - 1):
+        with suppress(CommitFailedError):
+            return action()
+    return action()
+
+
+def size_of(table: DeltaTable) -> Size:
+    """Files and bytes of a table's newest version."""
+    sizes = table.get_add_actions(flatten=True).column("size_bytes").to_pylist()
+    return Size(len(sizes), sum(sizes))
+
+
+# Rebuilding
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """What `rebuild` removed: rows by table, and where the tables were moved to, if they were kept."""
+
+    rows: Mapping[str, int]
+    kept: str | None
+
+
+def rebuild(
+    settings: Settings, *, keep: bool = False, force: bool = False, checkpoint: str | None = None, tell: Say = _silent
+) -> Rebuilt:
+    """Remove the tables and the archive's state, so that the next archive fills the tables from the topic.
+
+    Refused while an archive runs, and if the topic no longer holds all that was archived (unless forced). With `keep`
+    the old tables are moved into a folder beside them, which is named in the result.
+    """
+    where = places(settings, checkpoint)
+    with claimed(where):
+        if not force:
+            check_topic(settings, where)
+            _refuse_foreign(where)
+        rows = {table: open_table(where.lake, table).count() for table in SCHEMAS if _is_table(where, table)}
+        kept = _aside(where) if keep else None
+        for table in SCHEMAS:
+            tell(table, "remove")
+            _remove(table_path(where.lake, table), kept and f"{kept}/{table}")
+        _remove(where.checkpoint)
+        _remove(where.marks)
+    return Rebuilt(rows, kept)
+
+
+def _is_table(where: Places, table: str) -> bool:
+    return DeltaTable.is_deltatable(table_path(where.lake, table))
+
+
+def _refuse_foreign(where: Places) -> None:
+    """What lies in the place of a table must be a table that Lacuna made: such a one bears its name."""
+    for table in SCHEMAS:
+        path = table_path(where.lake, table)
+        known = _is_table(where, table) and DeltaTable(path).metadata().name == table
+        if not known and is_local(path) and not is_vacant(Path(path)):
+            raise LacunaError(
+                f"lake.path = {where.lake!r}: {path} is not a table that Lacuna made, and is not removed. Remedy: "
+                "choose another lake.path, or move it away, or force it to be removed"
+            )
+
+
+def _aside(where: Places) -> str:
+    """A new folder beside the tables."""
+    if not is_local(where.lake):
+        raise LacunaError(f"lake.path = {where.lake!r}: tables can only be moved on a disk. Remedy: copy them first.")
+    number = 1
+    while (folder := Path(where.lake) / f"before-rebuild-{number}").exists():
+        number += 1
+    with refusals("lake.path", where.lake):
+        folder.mkdir(parents=True)
+    return str(folder)
+
+
+def _remove(path: str, kept: str | None = None) -> None:
+    system, root = file_system(path)
+    with refusals("lake.path", path), suppress(FileNotFoundError):
+        if kept is not None:
+            system.move(root, kept)
+        else:
+            system.delete_dir(root)
+
+
+def check_topic(settings: Settings, where: Places) -> None:
+    """See that the records topic holds everything from its beginning to where the archive is."""
+    topic = settings.topic("records")
+    begins, ends = topic_span(settings.config.kafka.bootstrap, topic)
+    gone = {partition: begin for partition, begin in begins.items() if begin > 0}
+    if gone:
+        told = ", ".join(f"{begin} of partition {partition}" for partition, begin in sorted(gone.items()))
+        raise _incomplete(topic, f"its first records are gone ({told})")
+    files = MarkFiles(where.marks)
+    numbers = files.numbers()
+    read: dict[str, int] = {}
+    with suppress(StateError):  # damaged marks are a reason to rebuild
+        read = files.get(numbers[-1]).offsets if numbers else {}
+    for partition, offset in read.items():
+        if ends.get(int(partition), 0) < offset:
+            had = f"{ends.get(int(partition), 0)} records in partition {partition}, the archive has read {offset}"
+            raise _incomplete(topic, f"it holds {had}")
+
+
+def _incomplete(topic: str, what: str) -> LacunaError:
+    return LacunaError(
+        f"the topic {topic} does not hold all that is in the tables: {what}; rebuilt tables would lack rows. Remedy: "
+        "keep the tables as they are, or restore the topic from a copy; force it to go on with what is left"
+    )
+
+
+def topic_span(bootstrap: str, topic: str, deadline: float = 10.0) -> tuple[dict[int, int], dict[int, int]]:
+    """The first and the next offset of each partition of a topic."""
+    millis = round(deadline * 1000)
+    try:
+        consumer = KafkaConsumer(bootstrap_servers=bootstrap, group_id=None, bootstrap_timeout_ms=millis)
+    except KafkaError as error:
+        rule = "Kafka must answer there, for the tables are rebuilt from it"
+        raise LacunaError(f"kafka.bootstrap = {bootstrap!r}: {rule} ({error}). Remedy: start it.") from error
+    try:
+        parts = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic) or ()]
+        if not parts:
+            raise _incomplete(topic, "it does not exist")
+        spans = consumer.beginning_offsets(parts), consumer.end_offsets(parts)
+    finally:
+        consumer.close()
+    begins, ends = ({part.partition: offset for part, offset in span.items()} for span in spans)
+    return begins, ends

@@ -1,0 +1,178 @@
+"""The long-running job: starts the queries, lets time tick, notices failures, stops cleanly.
+
+Stopping. A router batch that is interrupted is repeated at the next start with the same result, so stopping is always
+safe; it is done between batches all the same, so that nothing has to be repeated. The archive notices the wish to
+stop at the beginning of its next batch (see `archive`).
+
+Failing. A query that dies takes the job with it: the other one is stopped, and the message is that of the core where
+the core raised it, with cause and remedy, not a Java stack.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from state.errors import LacunaError
+from streaming.archive import archive_query, stopped_on_purpose
+from streaming.pipeline import INPUTS, Engine, router_query, session
+from streaming.settings import TICK, Settings
+
+BETWEEN_LOOKS = 0.2
+PATIENCE = 60.0
+OURS = re.compile(r"state\.errors\.\w+: (.+?)(?=\n\S*\s*at |\n\tat |\n\n|\nDriver stack|$)", re.S)
+
+
+class JobFailed(LacunaError):
+    """A query died; the text says why and what to do."""
+
+
+@dataclass
+class Service:
+    """The two queries of one configuration."""
+
+    settings: Settings
+    engine: Engine
+    router: bool = True
+    archive: bool = True
+    writer: str = "rust"
+    tick_seconds: float = 10.0
+    say: Callable[[str], None] = lambda _: None
+    _queries: dict[str, StreamingQuery] = field(default_factory=dict)
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _spark: SparkSession | None = None
+
+    def start(self) -> None:
+        """Start the session and the queries."""
+        self.say("starting Spark")
+        self._spark = session(self.engine)
+        checkpoint = self.settings.config.lake.checkpoint
+        if self.router:
+            self.say("starting the router")
+            self._queries["router"] = router_query(self._spark, self.settings, self.engine, f"{checkpoint}/router")
+        if self.archive:
+            self.say("starting the archive")
+            self._queries["archive"] = archive_query(
+                self._spark, self.settings, writer=self.writer, stop=self._stop, checkpoint=f"{checkpoint}/archive"
+            )
+        if self.router and self.tick_seconds > 0:
+            threading.Thread(target=self._tick, daemon=True, name="tick").start()
+
+    def wait(self, until: Callable[[], bool]) -> None:
+        """Run until `until` holds; raises `JobFailed` if a query dies before."""
+        while not until():
+            self.look()
+            time.sleep(BETWEEN_LOOKS)
+
+    def look(self) -> None:
+        """Raise `JobFailed` if a query has died."""
+        for name, query in self._queries.items():
+            if not query.isActive and not self._stop.is_set():
+                raise JobFailed(f"the {name} stopped: {cause_of(query)}")
+
+    def stop(self) -> None:
+        """Stop both queries between batches, then Spark."""
+        self._stop.set()
+        router, archive = self._queries.get("router"), self._queries.get("archive")
+        if router is not None and router.isActive:
+            _between_batches(router)
+            router.stop()
+        if archive is not None:
+            archive.stop()
+            if not stopped_on_purpose(archive):
+                raise JobFailed(f"the archive stopped: {cause_of(archive)}")
+        if self._spark is not None:
+            self._spark.stop()
+
+    def _tick(self) -> None:
+        """Let time pass in groups that nothing else touches, so that subscriptions expire there too."""
+        producer = KafkaProducer(bootstrap_servers=self.settings.config.kafka.bootstrap)
+        while not self._stop.wait(self.tick_seconds):
+            producer.send(self.settings.topic("links"), b"", key=TICK)
+        producer.close()
+
+    # progress
+
+    def progress(self) -> dict[str, Any]:
+        """For each query the number of its last batch and what it read."""
+        reports = {name: query.lastProgress for name, query in self._queries.items()}
+        return {name: {"batch": p["batchId"], "rows": p["numInputRows"]} for name, p in reports.items() if p}
+
+    def quiet(self) -> bool:
+        """Has the router applied everything in its topics, its own letters included?"""
+        topics = [self.settings.topic(name) for name in INPUTS]
+        return self._caught_up("router", topics)
+
+    def archived(self) -> bool:
+        """Has the archive written everything in the records topic?"""
+        return self._caught_up("archive", [self.settings.topic("records")])
+
+    def _caught_up(self, name: str, topics: list[str]) -> bool:
+        """No record beyond the last committed batch, which was read *before* the ends of the topics were."""
+        done = _end_offsets(self._queries[name])
+        ends = topic_ends(self.settings.config.kafka.bootstrap, topics)
+        reached = all(done.get(topic, {}).get(str(p), 0) >= end for (topic, p), end in ends.items())
+        return reached and _end_offsets(self._queries[name]) == done
+
+
+def _end_offsets(query: StreamingQuery) -> dict[str, dict[str, int]]:
+    last = query.lastProgress
+    ends = last["sources"][0]["endOffset"] if last else None
+    return dict(json.loads(ends) if isinstance(ends, str) else ends or {})
+
+
+def topic_ends(bootstrap: str, topics: list[str]) -> dict[tuple[str, int], int]:
+    """The end offset of every partition of these topics."""
+    consumer = KafkaConsumer(bootstrap_servers=bootstrap)
+    try:
+        parts = [
+            TopicPartition(topic, p) for topic in topics for p in sorted(consumer.partitions_for_topic(topic) or ())
+        ]
+        return {(part.topic, part.partition): end for part, end in consumer.end_offsets(parts).items()}
+    finally:
+        consumer.close()
+
+
+def _between_batches(query: StreamingQuery) -> None:
+    """Wait for the end of the batch that is under way, if one is."""
+    last = query.lastProgress
+    before = last["batchId"] if last else -1
+
+    def ended() -> bool:
+        now = query.lastProgress
+        return not query.isActive or not query.status["isTriggerActive"] or (now["batchId"] if now else -1) != before
+
+    _await(ended, PATIENCE)
+
+
+def _await(condition: Callable[[], bool], patience: float) -> None:
+    deadline = time.monotonic() + patience
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def cause_of(query: StreamingQuery) -> str:
+    """Why a query died, in one message."""
+    failure = query.exception()
+    if failure is None:
+        return "it was stopped from outside"
+    text = str(failure)
+    ours = OURS.search(text)
+    if ours:
+        return ours[1].strip()
+    if "KAFKA_DATA_LOSS" in text or "data may have been lost" in text:
+        return (
+            "records that were not read yet are gone from Kafka. Remedy: raise the topics' retention; then start with "
+            "an empty checkpoint (what is gone stays lost), or restore the topics"
+        )
+    first = next((line for line in text.splitlines() if line.strip()), "unknown")
+    return f"{first[:500]}. Remedy: see the log above; the job can be started again, nothing is lost"

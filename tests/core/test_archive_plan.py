@@ -1,0 +1,194 @@
+"""The archive's plan: each sheaf is taken once, in whatever batches, order and number of copies it comes."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from state.config import Config, parse
+from state.errors import InvariantError, StateError
+from streaming.advance import sheaf_record
+from streaming.archive import Filled, MarkFiles, Marks, make_plan
+from streaming.lake import Head, unsheaf
+from streaming.schemas import FORMAT, SCHEMAS, Sheaf, pack
+from streaming.settings import Settings
+
+TEXT = """
+[space]
+x = { kind = "int", low = 0, high = 9 }
+[overlay]
+links = [["oslo", "paris"]]
+[kafka]
+bootstrap = "%s"
+prefix = "%s"
+[lake]
+path = "%s/lake"
+checkpoint = "%s/checkpoint"
+"""
+
+
+def config_at(folder: object, bootstrap: str = "localhost:1", prefix: str = "lacuna") -> Config:
+    return parse(TEXT % (bootstrap, prefix, folder, folder))
+
+
+def settings_at(folder: object, epoch: int = 7, **kafka: str) -> Settings:
+    return Settings(config_at(folder, **kafka), epoch)
+
+
+def columns_of(table: str, rows: int, chance: random.Random) -> dict[str, list[Any]]:
+    """Rows for a table, as columns; now and then a value is null."""
+    made: dict[str, list[Any]] = {}
+    for field in SCHEMAS[table]:
+        draw = {
+            "int64": lambda: chance.randrange(-(2**60), 2**60),
+            "double": lambda: chance.uniform(-1e9, 1e9),
+            "string": lambda: chance.choice(["", "ann", "Øyvind \N{SNOWMAN}", "a" * 50]) + str(chance.randrange(10**6)),
+            "timestamp[us, tz=UTC]": lambda: chance.randrange(0, 2**51),
+        }.get(str(field.type), lambda: [f"s{chance.randrange(99)}" for _ in range(chance.randrange(3))])
+        made[field.name] = [None if chance.random() < 0.05 else draw() for _ in range(rows)]
+    return made
+
+
+def value_of(epoch: int, channel: str, number: int, table: str, rows: int, seed: int = 0) -> bytes:
+    """The value of a record: a sheaf whose rows depend on nothing but these."""
+    chance = random.Random(f"{epoch} {channel} {number} {table} {rows} {seed}")
+    settings = Settings(config_at("."), epoch)
+    return sheaf_record(settings, channel, number, 3, table, columns_of(table, rows, chance))[2]
+
+
+def head(place: int, channel: str, number: int, epoch: int = 7, table: str = "routes", rows: int = 1) -> Head:
+    return Head(0, place, epoch, channel, number, table, rows)
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[Head]:
+    """A topic of three partitions: channels in order, but any run may be told again from any earlier number on."""
+    log = []
+    for partition in range(draw(st.integers(1, 3))):
+        channels = [(epoch, f"b{partition}>{name}") for epoch in (7, 8) for name in "xy"]
+        told = dict.fromkeys(channels, 0)
+        for offset in range(draw(st.integers(0, 12))):
+            epoch, channel = draw(st.sampled_from(channels))
+            number = draw(st.integers(1, told[epoch, channel] + 1))
+            told[epoch, channel] = max(number, told[epoch, channel])
+            table = list(SCHEMAS)[hash((epoch, number)) % len(SCHEMAS)]
+            log.append(Head(partition, offset, epoch, channel, number, table, number % 4))
+    return log
+
+
+@given(logs(), st.lists(st.floats(0, 1), max_size=4), st.randoms(use_true_random=False))
+def test_each_sheaf_is_taken_once(log: list[Head], cuts: list[float], chance: random.Random) -> None:
+    """Cut anywhere (a partition stays in order), shuffled inside a batch, planned twice: the first copy is taken."""
+    marks, taken = Marks("life"), Counter[Any]()
+    first: dict[Any, Any] = {}
+    for item in log:
+        first.setdefault((item.epoch, item.channel, item.number), item.place)
+    batches = [[item for item in log if cut(item, log, low) and not cut(item, log, high)] for low, high in ends(cuts)]
+    for heads in batches:
+        plan = make_plan(marks, heads)
+        again = make_plan(marks, chance.sample(heads, len(heads)))
+        assert again == plan
+        new = [item for item in heads if item.place not in plan.repeats]
+        taken.update((item.epoch, item.channel, item.number, item.place) for item in new)
+        assert plan.rows == {table: sum(i.rows for i in new if i.table == table) for table in SCHEMAS}
+        assert plan.after.batch == marks.batch + 1
+        marks = plan.after
+    assert taken == Counter((*key, place) for key, place in first.items())
+    assert marks.offsets == {str(item.partition): item.offset + 1 for item in log}
+    rows = {table: sum(i.rows for i in log if i.place in first.values() and i.table == table) for table in SCHEMAS}
+    assert {table: filled.rows for table, filled in marks.tables.items()} == {t: n for t, n in rows.items() if n}
+
+
+def ends(cuts: list[float]) -> list[tuple[float, float]]:
+    edges = [0.0, *sorted(cuts), 2.0]
+    return list(pairwise(edges))
+
+
+def cut(item: Head, log: list[Head], edge: float) -> bool:
+    """Whether a record is at or beyond an edge, which is a fraction of its partition."""
+    length = sum(other.partition == item.partition for other in log)
+    return item.offset >= edge * length
+
+
+def test_a_gap_stops() -> None:
+    before = make_plan(Marks("life"), [head(0, "a>b", 1)]).after
+    with pytest.raises(
+        InvariantError, match=r"a>b of epoch 7 jumps from sheaf 1 to 3 .*offset 5.*rows are lost\. Remedy"
+    ):
+        make_plan(before, [head(5, "a>b", 3)])
+    with pytest.raises(InvariantError, match="epoch 8 jumps from sheaf 0 to 2"):
+        make_plan(before, [head(1, "a>b", 2), head(2, "a>b", 2, epoch=8)])
+
+
+def test_epochs_are_channels_of_their_own() -> None:
+    plan = make_plan(Marks("life"), [head(0, "a>b", 1), head(1, "a>b", 2), head(2, "a>b", 1, epoch=8)])
+    assert plan.after.channels == {"7": {"a>b": 2}, "8": {"a>b": 1}}
+    assert not plan.repeats
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (
+            pack(Sheaf(FORMAT + 1, 7, "a>b", 1, 0, "routes", 1, b"")),
+            "format is 2, and this version reads formats up to 1",
+        ),
+        (pack([9, {"quite": "other"}]), "format is 9"),
+        (pack(Sheaf(FORMAT, 7, "a>b", 1, 0, "gossip", 1, b"")), "a table 'gossip'"),
+        (b"{}", "not a sheaf"),
+        (b"", "not a sheaf"),
+        (None, "not a sheaf"),
+        (pack(Sheaf(FORMAT, 7, "a>b", 1, 0, "routes", 1, b""))[:-3], "not a sheaf"),
+    ],
+)
+def test_what_cannot_be_archived_stops(value: bytes | None, words: str) -> None:
+    head, _ = unsheaf(2, 33, value)
+    with pytest.raises(StateError, match=rf"record 33 in partition 2 .*{words}.*Remedy: "):
+        make_plan(Marks("life"), [head])
+
+
+def test_a_sheaf_comes_apart() -> None:
+    head, stream = unsheaf(1, 2, value_of(7, "a>b", 4, "metrics", 5))
+    assert head == Head(1, 2, 7, "a>b", 4, "metrics", 5, None)
+    assert len(stream) > 100
+
+
+# Marks
+
+
+def some_marks(batch: int) -> Marks:
+    channels = {"7": {"a>b": batch + 1, "Å>ø": 2}, "1794856507940000": {"a>b": 1}}
+    return Marks("life", batch, channels, {"0": 9}, {"routes": Filled(batch, 5)})
+
+
+def test_marks_come_back_and_the_oldest_go(tmp_path: Any) -> None:
+    files = MarkFiles(f"{tmp_path}/marks")
+    assert files.numbers() == []
+    for batch in range(130):
+        assert not files.has(batch)
+        files.put(some_marks(batch))
+    assert files.has(129)
+    assert files.numbers() == list(range(30, 130))
+    assert files.get(129) == some_marks(129)
+    assert [path.name for path in tmp_path.joinpath("marks").iterdir() if path.suffix != ".json"] == []
+
+
+def test_damaged_marks_are_refused(tmp_path: Any) -> None:
+    files = MarkFiles(str(tmp_path))
+    files.put(some_marks(3))
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(file.read_bytes()[:-9])
+    with pytest.raises(StateError, match=r"000003\.json: marks of the archive are missing or damaged.*Remedy: rebuild"):
+        files.get(3)
+    with pytest.raises(StateError, match=r"000004\.json: marks of the archive are missing"):
+        files.get(4)
+    file.write_bytes(msgspec.json.encode({"life": "x", "batch": 3, "format": 2}))
+    with pytest.raises(StateError, match=r"does not know \(format 2"):
+        files.get(3)

@@ -1,0 +1,349 @@
+"""The archive without a JVM: its batch function, marks and delta-rs writer on real tables, through every crash."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from state.errors import InvariantError, LacunaError, StateError
+from state.rows import TABLES
+from streaming.archive import Archive, MarkFiles, StopArchive, claimed, places, prepare
+from streaming.lake import (
+    Load,
+    Place,
+    RustLoad,
+    RustWriter,
+    Stamp,
+    check_folder,
+    create_tables,
+    table_counts,
+    table_path,
+)
+from streaming.maintenance import maintain, rebuild, topic_span
+from streaming.schemas import SCHEMAS, read_sheaf, table_of
+from tests.core.test_archive_plan import settings_at, value_of
+
+RECORDS = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("value", pa.binary())])
+
+
+class Crash(Exception):
+    """What a test raises in the place of a kill."""
+
+
+class Direct:
+    """The rust writer, fed without Spark; it crashes before the table of which `left` others were appended."""
+
+    def __init__(self, lake: str, left: int | None = None) -> None:
+        self._writer, self.left = RustWriter(lake), left
+
+    @contextmanager
+    def load(self, records: Any) -> Iterator[Load]:
+        yield Fragile(self, RustLoad(self._writer, records))
+        self.step(last=True)
+
+    def step(self, last: bool = False) -> None:
+        if self.left == 0 or (last and self.left is not None):
+            raise Crash
+        self.left = None if self.left is None else self.left - 1
+
+
+class Fragile:
+    """A load that may crash between tables."""
+
+    def __init__(self, writer: Direct, load: RustLoad) -> None:
+        self._writer, self._load, self.heads = writer, load, load.heads
+
+    def append(self, table: str, repeats: Collection[Place], stamp: Stamp) -> None:
+        self._writer.step()
+        self._load.append(table, repeats, stamp)
+
+
+Record = tuple[int, int, bytes]
+
+
+def batch_of(log: list[Record]) -> Any:
+    return pa.table([pa.array(column) for column in zip(*log, strict=True)], schema=RECORDS)
+
+
+def archive(folder: object, left: int | None = None, wished: bool = False) -> Archive:
+    """An archive as after a start of the process."""
+    where = places(settings_at(folder))
+    prepare(settings_at(folder))
+    return Archive(MarkFiles(where.marks), Direct(where.lake, left), lambda: wished)
+
+
+def run(start: Archive, log: list[Record], batch: int) -> Archive:
+    start(batch_of(log), batch)
+    return start
+
+
+def rows_in(lake: str) -> dict[str, Counter[str]]:
+    tables = {table: DeltaTable(table_path(lake, table)).to_pyarrow_table() for table in SCHEMAS}
+    return {table: counted(rows) for table, rows in tables.items()}
+
+
+def counted(rows: Any) -> Counter[str]:
+    return Counter(repr(row) for row in rows.to_pylist())
+
+
+def expected(log: list[Record]) -> dict[str, Counter[str]]:
+    """The rows of each sheaf, once."""
+    seen, rows = set(), {table: Counter[str]() for table in SCHEMAS}
+    for _, _, value in log:
+        sheaf = read_sheaf(value)
+        if (key := (sheaf.epoch, sheaf.channel, sheaf.number)) not in seen:
+            seen.add(key)
+            rows[sheaf.table] += counted(table_of(sheaf.stream))
+    return rows
+
+
+def some_log(count: int, *, seed: int = 0, repeats: bool = True, most_rows: int = 4) -> list[Record]:
+    """A topic of two partitions; some runs are told twice, with other values in the second telling."""
+    chance = random.Random(seed)
+    log: list[Record] = []
+    told: Counter[tuple[int, str]] = Counter()
+    ends = [0, 0]
+    while len(log) < count:
+        partition = chance.randrange(2)
+        epoch, channel = chance.choice([7, 8]), f"b{partition}>{chance.choice('xyz')}"
+        begin = told[epoch, channel]
+        if repeats and begin and chance.random() < 0.3:
+            begin -= chance.randrange(1, begin + 1)
+        for number in range(begin + 1, told[epoch, channel] + chance.randrange(1, 4)):
+            tables = random.Random(f"{epoch} {channel} {number}")
+            table, rows = tables.choice(list(SCHEMAS)), tables.randrange(1, most_rows + 1)
+            again = number <= told[epoch, channel]
+            log.append((partition, ends[partition], value_of(epoch, channel, number, table, rows, seed=again)))
+            ends[partition] += 1
+            told[epoch, channel] = max(told[epoch, channel], number)
+    return log
+
+
+# Exactly once
+
+
+@settings(max_examples=8)
+@given(st.lists(st.one_of(st.none(), st.integers(0, 5)), min_size=4, max_size=8), st.integers(0, 99))
+def test_exactly_once_through_crashes(tmp_path_factory: Any, crashes: list[int | None], seed: int) -> None:
+    """Batches that die before any table, between any two, or after all; each is replayed by a new process."""
+    folder, log = tmp_path_factory.mktemp("lake"), some_log(40, seed=seed)
+    cuts = [log[k::1][:10] for k in range(0, len(log), 10)]
+    batch = 0
+    for left in [*crashes, *[None] * len(cuts)]:
+        if batch == len(cuts):
+            break
+        try:
+            run(archive(folder, left), cuts[batch], batch)
+            batch += 1
+        except Crash:
+            pass
+    assert rows_in(f"{folder}/lake") == expected(log)
+
+
+def test_one_process_many_batches(tmp_path: Path) -> None:
+    log = some_log(60, seed=5)
+    running = archive(tmp_path)
+    for batch in range(6):
+        run(running, log[batch * 10 : batch * 10 + 10], batch)
+    run(running, log[60:], 6) if log[60:] else None
+    assert rows_in(f"{tmp_path}/lake") == expected(log)
+    assert running.marks is not None
+    assert {t: filled.rows for t, filled in running.marks.tables.items()} == table_counts(f"{tmp_path}/lake")
+
+
+def test_a_failed_batch_is_remembered(tmp_path: Path) -> None:
+    start = archive(tmp_path)
+    with pytest.raises(InvariantError):
+        run(start, [(0, 0, value_of(7, "a>b", 2, "routes", 1))], 0)
+    assert isinstance(start.failure, InvariantError)
+    assert table_counts(f"{tmp_path}/lake") == dict.fromkeys(SCHEMAS, 0)
+
+
+def test_the_wish_to_stop_is_noticed_before_anything_is_done(tmp_path: Path) -> None:
+    start = archive(tmp_path, wished=True)
+    with pytest.raises(StopArchive):
+        run(start, some_log(5), 0)
+    assert isinstance(start.failure, StopArchive)
+    assert start.files.numbers() == []
+
+
+def test_a_damaged_stream_stops(tmp_path: Path) -> None:
+    value = bytearray(value_of(7, "a>b", 1, "routes", 3))
+    value[-60:] = bytes(60)
+    with pytest.raises(LacunaError, match="damaged"):
+        run(archive(tmp_path), [(0, 0, bytes(value))], 0)
+
+
+# Checkpoint, marks and tables must belong together
+
+
+def test_another_batch_under_the_same_number_stops(tmp_path: Path) -> None:
+    log = some_log(20, repeats=False)
+    run(archive(tmp_path), log[:10], 0)
+    with pytest.raises(InvariantError, match=r"batch 0 .* other records than when it was first run.*Remedy: rebuild"):
+        run(archive(tmp_path), log[:12], 0)
+
+
+def test_a_checkpoint_that_is_older_or_newer_stops(tmp_path: Path) -> None:
+    log = some_log(40, repeats=False)
+    for batch in range(3):
+        run(archive(tmp_path), log[batch * 10 :][:10], batch)
+    for batch in (1, 4):
+        with pytest.raises(StateError, match=f"marks are those of batch 2, and Spark's checkpoint .* batch {batch}"):
+            run(archive(tmp_path), log[30:], batch)
+
+
+def test_full_tables_and_a_new_checkpoint_are_refused(tmp_path: Path) -> None:
+    run(archive(tmp_path), some_log(10), 0)
+    (tmp_path / "checkpoint").rename(tmp_path / "lost")
+    with pytest.raises(StateError, match=r"the tables hold rows already \(.*Remedy: .*rebuild"):
+        prepare(settings_at(tmp_path))
+
+
+def test_tables_older_than_the_checkpoint_are_refused(tmp_path: Path) -> None:
+    log = some_log(30)
+    for batch in range(2):
+        run(archive(tmp_path), log[batch * 10 :][:10], batch)
+    (tmp_path / "lake").rename(tmp_path / "lost")
+    with pytest.raises(StateError, match=r"is not the one that .* belongs to: it should have batch 0 and has none"):
+        prepare(settings_at(tmp_path))
+
+
+def test_one_archive_at_a_time(tmp_path: Path) -> None:
+    where = places(settings_at(tmp_path))
+    with claimed(where), pytest.raises(LacunaError, match="an archive runs on this checkpoint already"), claimed(where):
+        pass
+    with claimed(where):
+        pass
+
+
+# Tables
+
+
+def test_tables_are_made_with_comments_and_a_second_time_left_alone(tmp_path: Path) -> None:
+    create_tables(f"{tmp_path}/new/lake")
+    create_tables(f"{tmp_path}/new/lake")
+    for table, columns in TABLES.items():
+        made = DeltaTable(table_path(f"{tmp_path}/new/lake", table))
+        assert {field.name: field.metadata.get("comment") for field in made.schema().fields} == columns
+        assert made.version() == 0
+        assert made.protocol()[:2] == (1, 2)
+    assert table_counts(f"{tmp_path}/new/lake") == dict.fromkeys(TABLES, 0)
+
+
+def test_foreign_tables_are_refused_and_nothing_is_made(tmp_path: Path) -> None:
+    other = pa.table({"broker": ["x"], "batch": ["not a number"], "more": [1]})
+    write_deltalake(str(tmp_path / "metrics"), other)
+    with pytest.raises(
+        LacunaError, match=r"metrics there has other columns.*lacks link.*has more.*type: batch.*Remedy"
+    ):
+        create_tables(str(tmp_path))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics"]
+
+
+def test_foreign_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "routes").mkdir()
+    create_tables(str(tmp_path))  # an empty folder is nothing
+    (tmp_path / "other" / "rejects").mkdir(parents=True)
+    (tmp_path / "other" / "rejects" / "notes.txt").write_text("mine")
+    with pytest.raises(
+        LacunaError, match=r"rejects is in the place of the table rejects, and is no Delta table.*Remedy"
+    ):
+        create_tables(str(tmp_path / "other"))
+
+
+def test_a_path_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LacunaError, match=r"lake\.path = '.*/file/lake': it must be a folder .*Remedy"):
+        create_tables(str(tmp_path / "file" / "lake"))
+    with pytest.raises(LacunaError, match=r"lake\.path = '/proc/lake': it must be a folder that .*Remedy"):
+        create_tables("/proc/lake")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o555)
+    with pytest.raises(LacunaError, match="this user may write to"):
+        create_tables(str(tmp_path))
+
+
+def test_a_full_disk_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LacunaError, match=r"its disk must have room \(only \d+ MB .* Remedy: free some space"):
+        check_folder(str(tmp_path), least_free=1 << 60)
+
+
+def test_no_tables_no_counts(tmp_path: Path) -> None:
+    with pytest.raises(LacunaError, match=r"there is no table decisions.*Remedy: run the archive first"):
+        table_counts(str(tmp_path))
+
+
+# Upkeep
+
+
+def test_maintain_keeps_every_row(tmp_path: Path) -> None:
+    log = some_log(120, seed=3)
+    running = archive(tmp_path)
+    for batch in range(12):
+        run(running, log[batch * 10 :][:10], batch)
+    before, stages = rows_in(f"{tmp_path}/lake"), []
+    report = maintain(settings_at(tmp_path), 0, tell=lambda table, stage: stages.append((table, stage)))
+    assert rows_in(f"{tmp_path}/lake") == before
+    assert stages == [(t, stage) for t in SCHEMAS for stage in ("optimize", "vacuum", "log", "done")]
+    for table, done in report.items():
+        assert (done.after.files, done.deleted) == (1, done.before.files)
+        assert len(list((tmp_path / "lake" / table).glob("*.parquet"))) == 1
+    rest = log[120:] or some_log(1, repeats=False)
+    run(running, rest, 12)  # its tables are open at versions before the compaction
+    assert sum(table_counts(f"{tmp_path}/lake").values()) >= sum(sum(c.values()) for c in before.values())
+
+
+def test_a_short_retention_spares_files_not_yet_committed(tmp_path: Path) -> None:
+    run(archive(tmp_path), some_log(30), 0)
+    coming = tmp_path / "lake" / "routes" / "part-of-a-writer-at-work.parquet"
+    coming.write_bytes(b"...")
+    maintain(settings_at(tmp_path), 0)
+    assert coming.exists()
+
+
+def test_a_negative_retention_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LacunaError, match="retention = -1 hours"):
+        maintain(settings_at(tmp_path), -1)
+
+
+def test_rebuild_refuses_a_running_archive(tmp_path: Path) -> None:
+    config = settings_at(tmp_path)
+    with claimed(places(config)), pytest.raises(LacunaError, match="an archive runs"):
+        rebuild(config, force=True)
+
+
+def test_rebuild_needs_kafka() -> None:
+    with pytest.raises(LacunaError, match=r"kafka\.bootstrap = 'localhost:1': Kafka must answer there"):
+        topic_span("localhost:1", "lacuna.records", deadline=0.2)
+
+
+def test_rebuild_forgets_and_keeps(tmp_path: Path) -> None:
+    log = some_log(30)
+    run(archive(tmp_path), log, 0)
+    filled = rows_in(f"{tmp_path}/lake")
+    done = rebuild(settings_at(tmp_path), force=True, keep=True)
+    assert done.rows == {table: sum(rows.values()) for table, rows in filled.items()}
+    assert done.kept is not None
+    assert rows_in(done.kept) == filled
+    run(archive(tmp_path), log[:20], 0)
+    run(archive(tmp_path), log[20:], 1)
+    assert rows_in(f"{tmp_path}/lake") == filled
+    assert rebuild(replace(settings_at(tmp_path)), force=True).kept is None
+    assert [p.name for p in (tmp_path / "lake").iterdir()] == ["before-rebuild-1"]
+    assert [p.name for p in (tmp_path / "checkpoint").iterdir()] == ["archive.lock"]

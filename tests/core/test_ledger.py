@@ -1,0 +1,301 @@
+"""The later word wins in whatever order words arrive; what ended is remembered long enough, and not longer."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from state.boxes import Box
+from state.errors import InvariantError
+from state.ledger import DAY, Ended, Ledger, Standing, Word, later
+from state.messages import Name, Stamp, Subscribe, Unsubscribe
+from tests.core.naive import name
+
+S1, S2 = name("s1"), name("s2")
+SHAPE = (Box((0,), (1,)),)
+NEWS, RENEWED, OLD, STALE = Word(True, False), Word(True, True), Word(False, True), Word(False, False)
+
+
+def subscribe(one: Name, rev: int | None, time: int, place: int = 0, expires: int | None = None) -> Subscribe:
+    return Subscribe(one, SHAPE, Stamp(rev, time, place), expires)
+
+
+def unsubscribe(one: Name, rev: int | None, time: int, place: int = 0) -> Unsubscribe:
+    return Unsubscribe(one, Stamp(rev, time, place))
+
+
+# Stamps
+
+revs, times, places = st.integers(0, 3), st.integers(0, 3), st.integers(0, 3)
+stamps = st.builds(Stamp, st.none() | revs, times, places)
+revised = st.builds(Stamp, revs, times, places)
+timed = st.builds(Stamp, st.none(), times, places)
+
+
+@pytest.mark.parametrize(
+    ("stamp", "known", "expected"),
+    [
+        (Stamp(2, 0, 0), Stamp(1, 9, 9), True),
+        (Stamp(1, 9, 9), Stamp(2, 0, 0), False),
+        (Stamp(1, 2, 0), Stamp(1, 1, 9), True),
+        (Stamp(1, 1, 1), Stamp(1, 1, 0), True),
+        (Stamp(1, 1, 0), Stamp(1, 1, 0), False),
+        (Stamp(None, 2, 0), Stamp(7, 1, 9), True),
+        (Stamp(None, 1, 9), Stamp(7, 2, 0), False),
+        (Stamp(7, 1, 0), Stamp(None, 2, 0), False),
+        (Stamp(0, 3, 0), Stamp(None, 2, 9), True),
+        (Stamp(None, 1, 1), Stamp(None, 1, 0), True),
+        (Stamp(None, 1, 0), Stamp(None, 1, 0), False),
+        (Stamp(0, 5, 5), Stamp(0, 5, 5), False),
+    ],
+)
+def test_revision_decides_then_time_then_place(stamp: Stamp, known: Stamp, expected: bool) -> None:
+    assert later(stamp, known) is expected
+
+
+@given(stamps, stamps)
+def test_of_two_stamps_at_most_one_is_later(a: Stamp, b: Stamp) -> None:
+    assert not (later(a, b) and later(b, a))
+    if a[1:] != b[1:]:
+        assert later(a, b) or later(b, a)
+
+
+@given(st.lists(revised, unique=True) | st.lists(timed, unique=True))
+def test_stamps_of_one_kind_are_in_one_order(some: list[Stamp]) -> None:
+    ranked = sorted(some, key=lambda stamp: (-1 if stamp.rev is None else stamp.rev, stamp.time, stamp.place))
+    for i, a in enumerate(ranked):
+        for j, b in enumerate(ranked):
+            assert later(a, b) == (i > j)
+
+
+# Hearing
+
+
+def test_a_subscription_stands_until_it_is_ended() -> None:
+    ledger = Ledger()
+    assert ledger.hear(subscribe(S1, None, 1), 1) == NEWS
+    assert ledger.hear(subscribe(S1, None, 2), 2) == RENEWED
+    assert ledger.hear(unsubscribe(S1, None, 3), 3) == RENEWED
+    assert ledger.hear(subscribe(S1, None, 4), 4) == NEWS
+    assert list(ledger.standing) == [S1]
+    ledger.check()
+
+
+def test_a_repeat_changes_nothing() -> None:
+    ledger = Ledger()
+    ledger.hear(subscribe(S1, 1, 1, 1), 1)
+    assert ledger.hear(subscribe(S1, 1, 1, 1), 2) == OLD
+    ledger.hear(unsubscribe(S1, 2, 2, 2), 3)
+    assert ledger.hear(unsubscribe(S1, 2, 2, 2), 4) == STALE
+    assert ledger.hear(subscribe(S1, 1, 1, 1), 5) == STALE
+    assert ledger.ended[S1].heard == 3
+    ledger.check()
+
+
+def test_an_unsubscribe_that_overtook_its_subscribe_cancels_it() -> None:
+    ledger = Ledger()
+    assert ledger.hear(unsubscribe(S1, None, 5), 10) == NEWS
+    assert ledger.hear(subscribe(S1, None, 4), 11) == STALE
+    assert not ledger.standing
+    assert ledger.hear(subscribe(S1, None, 6), 12) == NEWS
+    assert ledger.standing[S1].stamp.time == 6
+    ledger.check()
+
+
+def test_a_higher_revision_wins_over_a_later_time() -> None:
+    ledger = Ledger()
+    ledger.hear(subscribe(S1, 2, 1), 1)
+    assert ledger.hear(unsubscribe(S1, 1, 99), 2) == OLD
+    assert ledger.hear(subscribe(S1, 1, 99), 3) == OLD
+    assert ledger.hear(unsubscribe(S1, 3, 0), 4) == RENEWED
+
+
+def test_a_word_without_revision_speaks_about_the_revision_that_stands() -> None:
+    ledger = Ledger()
+    ledger.hear(subscribe(S1, 5, 10), 10)
+    assert ledger.hear(unsubscribe(S1, None, 9), 11) == OLD
+    assert ledger.hear(unsubscribe(S1, None, 11), 12) == RENEWED
+    assert ledger.hear(subscribe(S1, 4, 99), 13) == STALE
+    assert ledger.hear(subscribe(S1, 6, 0), 14) == NEWS
+
+
+def test_names_do_not_disturb_each_other() -> None:
+    ledger = Ledger()
+    other = S1._replace(client="bob")
+    for one in (S1, S2, other):
+        assert ledger.hear(subscribe(one, None, 1), 1) == NEWS
+    ledger.hear(unsubscribe(S1, None, 2), 2)
+    assert list(ledger.standing) == [S2, other]
+
+
+words = st.tuples(st.booleans(), st.integers(0, 4), st.integers(0, 2), st.integers(0, 3))
+
+
+@given(st.lists(words, unique_by=lambda word: word[1:], min_size=1, max_size=4), st.booleans())
+def test_in_whatever_order_words_arrive_the_last_one_wins(
+    drawn: list[tuple[bool, int, int, int]], revisions: bool
+) -> None:
+    last = max(drawn, key=lambda word: word[1:]) if revisions else max(drawn, key=lambda word: word[2:] + word[1:2])
+    for some in permutations(drawn):
+        ledger = Ledger()
+        for stands, first, time, place in some:
+            stamp = Stamp(first, time, place) if revisions else Stamp(None, time, place * 5 + first)
+            ledger.hear(Subscribe(S1, SHAPE, stamp) if stands else Unsubscribe(S1, stamp), 0)
+            ledger.check()
+        assert (S1 in ledger.standing) == last[0]
+        assert (S1 in ledger.ended) != last[0]
+
+
+def test_a_clients_word_without_stamp_is_an_error() -> None:
+    with pytest.raises(InvariantError):
+        Ledger().hear(Subscribe(S1, SHAPE), 0)
+
+
+# Time to live
+
+
+def test_a_subscription_ends_when_its_time_has_passed_and_only_once() -> None:
+    ledger = Ledger()
+    ledger.hear(subscribe(S1, None, 0, expires=10), 0)
+    ledger.hear(subscribe(S2, None, 0), 0)
+    assert ledger.next_expiry == 10
+    assert ledger.expire(9) == []
+    assert ledger.expire(10) == [S1]
+    assert ledger.expire(11) == []
+    assert list(ledger.standing) == [S2]
+    assert ledger.next_expiry is None
+    ledger.check()
+
+
+def test_subscriptions_end_in_the_order_of_their_ends_then_of_their_names() -> None:
+    ledger = Ledger()
+    for k, expires in enumerate([7, 5, 7, 6]):
+        ledger.hear(subscribe(name(9 - k), None, 0, expires=expires), 0)
+    assert ledger.expire(7) == [name(8), name(6), name(7), name(9)]
+
+
+def test_what_has_expired_does_not_rise_by_a_repeat_but_by_a_later_word() -> None:
+    ledger = Ledger()
+    ledger.hear(subscribe(S1, None, 1, expires=10), 1)
+    ledger.expire(10)
+    assert ledger.hear(subscribe(S1, None, 1, expires=10), 11) == STALE
+    assert ledger.hear(unsubscribe(S1, None, 2), 12) == NEWS
+    assert ledger.hear(subscribe(S1, None, 3, expires=20), 13) == NEWS
+    assert ledger.expire(20) == [S1]
+
+
+@pytest.mark.parametrize("expires", [5, 10, 20, None])
+def test_a_renewal_replaces_the_end(expires: int | None) -> None:
+    ledger = Ledger()
+    ledger.hear(subscribe(S1, None, 1, expires=10), 1)
+    ledger.hear(subscribe(S1, None, 2, expires=expires), 2)
+    ledger.check()
+    ended = [now for now in range(3, 30) if ledger.expire(now)]
+    assert ended == ([] if expires is None else [expires])
+    assert (S1 in ledger.standing) == (expires is None)
+
+
+def test_a_stale_renewal_does_not_move_the_end() -> None:
+    ledger = Ledger()
+    ledger.hear(subscribe(S1, 2, 5, expires=10), 1)
+    assert ledger.hear(subscribe(S1, 1, 9, expires=99), 2) == OLD
+    assert ledger.expire(10) == [S1]
+
+
+def test_an_unsubscribed_one_does_not_expire_as_well() -> None:
+    ledger = Ledger()
+    ledger.hear(subscribe(S1, None, 1, expires=10), 1)
+    ledger.hear(unsubscribe(S1, None, 2), 2)
+    assert ledger.expire(10) == []
+
+
+# Remembering
+
+
+def test_an_end_is_remembered_for_as_long_as_was_set_and_then_forgotten() -> None:
+    ledger = Ledger(remember=100)
+    ledger.hear(unsubscribe(S1, None, 5), 10)
+    ledger.expire(109)
+    assert ledger.hear(subscribe(S1, None, 4), 109) == STALE
+    ledger.expire(110)
+    assert not ledger.ended
+    assert ledger.hear(subscribe(S1, None, 4), 110) == NEWS
+
+
+def test_remembering_starts_anew_with_each_end_and_counts_by_the_routers_clock() -> None:
+    ledger = Ledger(remember=100)
+    ledger.hear(unsubscribe(S1, None, 10**15), 10)
+    ledger.hear(unsubscribe(S2, None, 0), 20)
+    ledger.hear(unsubscribe(S1, None, 10**15 + 1), 50)
+    ledger.check()
+    ledger.expire(120)
+    assert list(ledger.ended) == [S1]
+    ledger.expire(150)
+    assert not ledger.ended
+
+
+def test_the_end_of_a_time_to_live_is_remembered_too() -> None:
+    ledger = Ledger(remember=100)
+    ledger.hear(subscribe(S1, None, 0, expires=10), 0)
+    assert ledger.expire(30) == [S1]
+    ledger.expire(129)
+    assert S1 in ledger.ended
+    ledger.expire(130)
+    assert not ledger.ended
+
+
+def test_nothing_is_remembered_for_no_time() -> None:
+    ledger = Ledger(remember=0)
+    ledger.hear(unsubscribe(S1, None, 5), 10)
+    ledger.expire(10)
+    assert not ledger.ended
+
+
+def test_a_day_is_remembered_unless_told_otherwise() -> None:
+    assert Ledger().remember == DAY == 86_400_000_000
+
+
+# Stored state
+
+Event = tuple[bool, int, int, int | None]
+events = st.lists(st.tuples(st.booleans(), st.integers(0, 3), st.integers(0, 9), st.none() | st.integers(0, 30)))
+
+
+@given(events, events)
+def test_a_restored_ledger_goes_on_as_the_old_one(before: list[Event], after: list[Event]) -> None:
+    old, new = Ledger(remember=5), Ledger(remember=5)
+
+    def step(ledger: Ledger, now: int, event: Event) -> tuple[Word, list[Name]]:
+        stands, which, time, expires = event
+        stamp = Stamp(None, time, now)
+        message = Subscribe(name(which), SHAPE, stamp, expires) if stands else Unsubscribe(name(which), stamp)
+        word = ledger.hear(message, now)
+        return word, ledger.expire(now)
+
+    for now, event in enumerate(before):
+        step(old, now, event)
+    new.restore(dict(old.standing), dict(old.ended))
+    new.check()
+    for now, event in enumerate(after, len(before)):
+        assert step(old, now, event) == step(new, now, event)
+        assert (list(old.standing), list(old.ended)) == (list(new.standing), list(new.ended))
+        new.check()
+    assert old.expire(99) == new.expire(99)
+
+
+def test_check_notices_a_ledger_that_contradicts_itself() -> None:
+    stamp = Stamp(None, 0, 0)
+    ledger = Ledger()
+    ledger.restore({S1: Standing(stamp, None)}, {S1: Ended(stamp, 0)})
+    with pytest.raises(InvariantError):
+        ledger.check()
+    ledger.restore({}, {S1: Ended(stamp, 5), S2: Ended(stamp, 4)})
+    with pytest.raises(InvariantError):
+        ledger.check()
+    ledger.restore({}, {})
+    ledger.standing[S1] = Standing(stamp, 7)
+    with pytest.raises(InvariantError):
+        ledger.check()

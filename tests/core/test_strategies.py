@@ -1,0 +1,533 @@
+"""Every strategy behind the one interface: a YES is proved, a NO is safe, and storing it in between changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from state.boxes import Box, stack, unstack
+from state.boxlist import BoxList
+from state.errors import ConfigError, StateError
+from state.messages import Name
+from state.space import Keys
+from state.strategies import COMMON, PARAMETERS, STRATEGIES, Dump, Spec, Strategy, Verdict, auto
+from tests.core import naive
+from tests.core.naive import keys, name
+
+SIZES = {1: 6, 2: 6, 3: 4, 4: 3}
+TABLES: list[dict[str, Any]] = [
+    {"name": "flood"},
+    {"name": "cover"},
+    {"name": "union"},
+    {"name": "union", "budget": 3},
+    *({"name": "negative", "index": i, "order": o} for i in ("tree", "rtree") for o in ("overlap", "fixed")),
+    {"name": "auto"},
+    {"name": "auto", "budget": 3},
+]
+SPECS = {str(Spec.of(table, "test")): Spec.of(table, "test") for table in TABLES}
+EXACT = [text for text in SPECS if text.startswith(("union", "negative", "auto")) and "budget" not in text]
+every_strategy = pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+exact_strategies = pytest.mark.parametrize("spec", [SPECS[text] for text in EXACT], ids=EXACT)
+all_dims = pytest.mark.parametrize("dims", SIZES)
+
+
+@dataclass
+class World:
+    """A strategy and its active list, beside a plain dictionary of the same boxes."""
+
+    spec: Spec
+    dims: int
+    held: dict[Name, Keys] = field(default_factory=dict)
+    serial: int = 0
+
+    def __post_init__(self) -> None:
+        self.size = SIZES[self.dims]
+        self.domain = Box.of(naive.domain(self.dims, self.size))
+        self.active = BoxList(self.dims)
+        self.strategy = self.spec.build(self.domain, self.active)
+
+    def subscribe(self, boxes: Keys) -> Verdict:
+        """Decide as `told` does: what is not covered becomes active."""
+        verdict = self.strategy.decide(unstack(boxes))
+        self.serial += 1
+        if not verdict.covered:
+            self.add(name(self.serial), boxes)
+        return verdict
+
+    def add(self, one: Name, boxes: Keys) -> None:
+        self.active.add(one, unstack(boxes))
+        self.strategy.added(unstack(boxes))
+        self.held[one] = boxes
+
+    def unsubscribe(self, one: Name) -> None:
+        boxes = self.held.pop(one)
+        self.active.remove(one)
+        self.strategy.removed(unstack(boxes))
+
+    def store(self) -> None:
+        """Go on with what a dump and the list of active ones give."""
+        dump = self.strategy.dump()
+        self.active = BoxList(self.dims, [(one, self.active.keys(one)) for one in self.active])
+        self.strategy = self.spec.build(self.domain, self.active)
+        self.strategy.restore(dump)
+
+    @property
+    def every(self) -> list[Keys]:
+        return [box for boxes in self.held.values() for box in boxes]
+
+    def covered(self, boxes: Keys) -> bool:
+        return naive.union(boxes) <= naive.union(self.every)
+
+    def check(self, boxes: Keys, verdict: Verdict, *, truth: bool) -> None:
+        """Hold a verdict to the contract; `truth`: was it covered when it was asked?"""
+        if verdict.covered:
+            assert truth
+            assert verdict.coverers
+            assert len(set(verdict.coverers)) == len(verdict.coverers)
+            assert naive.union(boxes) <= naive.union(box for one in verdict.coverers for box in self.held[one])
+            assert verdict.reason == ("covered by one" if len(verdict.coverers) == 1 else "covered by several")
+            assert verdict.witness is None
+        else:
+            assert verdict.coverers == ()
+            assert verdict.reason not in ("covered by one", "covered by several", "")
+
+    def check_witness(self, boxes: Keys, verdict: Verdict) -> None:
+        """A NO of an exact strategy shows a part of the subscription that nothing covers."""
+        assert verdict.reason == "gap"
+        assert verdict.witness is not None
+        gap = verdict.witness.keys()
+        assert any(naive.contains(box, gap) for box in boxes)
+        assert not any(naive.meets(gap, box) for one, kept in self.held.items() if one != self.newest for box in kept)
+
+    @property
+    def newest(self) -> Name:
+        return name(self.serial)
+
+
+def histories(seed: int, dims: int, steps: int) -> Iterator[tuple[np.random.Generator, Keys]]:
+    """Shapes to subscribe; the generator goes along for the choices in between."""
+    rng = np.random.default_rng([seed, dims])
+    for _ in range(steps):
+        yield rng, naive.random_shape(rng, dims, SIZES[dims])
+
+
+def maybe_unsubscribe(world: World, rng: np.random.Generator) -> None:
+    if world.held and rng.random() < 0.35:
+        world.unsubscribe(list(world.held)[int(rng.integers(len(world.held)))])
+
+
+# The contract
+
+
+def test_every_strategy_and_every_parameter_is_tried_here() -> None:
+    assert {spec.name for spec in SPECS.values()} == set(STRATEGIES) == set(PARAMETERS)
+    tried = {(table["name"], key) for table in TABLES for key in table if key != "name"}
+    assert tried == {(one, key) for one, rules in PARAMETERS.items() for key in rules}
+
+
+@every_strategy
+@all_dims
+def test_a_yes_is_true_and_its_coverers_prove_it(dims: int, spec: Spec) -> None:
+    world = World(spec, dims)
+    for rng, shape in histories(1, dims, 60):
+        truth = world.covered(shape)
+        world.check(shape, world.subscribe(shape), truth=truth)
+        maybe_unsubscribe(world, rng)
+        world.strategy.check()
+
+
+@exact_strategies
+@all_dims
+def test_an_exact_strategy_says_yes_exactly_when_covered_and_shows_the_gap_otherwise(dims: int, spec: Spec) -> None:
+    world = World(spec, dims)
+    answers = set()
+    for rng, shape in histories(2, dims, 60):
+        truth = world.covered(shape)
+        verdict = world.subscribe(shape)
+        assert verdict.covered == truth
+        if not truth:
+            world.check_witness(shape, verdict)
+        answers.add(truth)
+        maybe_unsubscribe(world, rng)
+    assert answers == {True, False}
+
+
+@exact_strategies
+@naive.few
+@given(st.data())
+def test_every_short_history_is_decided_exactly(spec: Spec, data: st.DataObject) -> None:
+    world = World(spec, 2)
+    for _ in range(data.draw(st.integers(1, 6))):
+        shape = data.draw(naive.box(2))[None]
+        truth = world.covered(shape)
+        verdict = world.subscribe(shape)
+        assert verdict.covered == truth
+        world.check(shape, verdict, truth=truth)
+        if world.held and data.draw(st.booleans()):
+            world.unsubscribe(data.draw(st.sampled_from(list(world.held))))
+        world.strategy.check()
+
+
+@every_strategy
+@all_dims
+def test_asking_again_gives_the_same_answer(dims: int, spec: Spec) -> None:
+    world = World(spec, dims)
+    for rng, shape in histories(3, dims, 25):
+        world.strategy.decide(unstack(shape))
+        first = world.strategy.decide(unstack(shape))
+        assert world.strategy.decide(unstack(shape)) == first
+        world.subscribe(shape)
+        maybe_unsubscribe(world, rng)
+
+
+@every_strategy
+@pytest.mark.parametrize("dims", [2, 3, 4])
+def test_storing_it_in_between_changes_no_answer(dims: int, spec: Spec) -> None:
+    kept, stored = World(spec, dims), World(spec, dims)
+    for k, (rng, shape) in enumerate(histories(4, dims, 60)):
+        assert kept.subscribe(shape) == stored.subscribe(shape)
+        assert kept.strategy.negative_rectangles == stored.strategy.negative_rectangles
+        if k % 5 == 0:
+            stored.store()
+            stored.strategy.check()
+            assert same(kept.strategy.dump(), stored.strategy.dump())
+        state = rng.bit_generator.state
+        maybe_unsubscribe(kept, rng)
+        rng.bit_generator.state = state
+        maybe_unsubscribe(stored, rng)
+        assert list(kept.active) == list(stored.active)
+
+
+def same(a: Dump, b: Dump) -> bool:
+    return np.array_equal(a.numbers, b.numbers) and np.array_equal(a.small, b.small)
+
+
+@every_strategy
+@all_dims
+def test_unsubscribing_everything_leaves_a_strategy_that_knows_nothing(dims: int, spec: Spec) -> None:
+    world = World(spec, dims)
+    for _, shape in histories(5, dims, 20):
+        world.subscribe(shape)
+    for one in list(world.held):
+        world.unsubscribe(one)
+    world.strategy.check()
+    for _, shape in histories(6, dims, 10):
+        assert not world.strategy.decide(unstack(shape)).covered
+    if spec.name == "negative" and dict(spec.parameters).get("index") == "tree":
+        assert world.strategy.negative_rectangles == 1
+
+
+# Each strategy's own
+
+
+def test_flood_never_withholds() -> None:
+    world = World(Spec("flood"), 2)
+    whole = naive.domain(2)[None]
+    for _ in range(3):
+        assert world.subscribe(whole).reason == "flood"
+
+
+@all_dims
+def test_cover_withholds_exactly_what_single_boxes_contain(dims: int) -> None:
+    world = World(Spec("cover"), dims)
+    for rng, shape in histories(7, dims, 60):
+        single = all(any(naive.contains(box, part) for box in world.every) for part in shape)
+        verdict = world.subscribe(shape)
+        assert verdict.covered == single
+        if not single:
+            assert verdict.reason == "no single cover"
+        maybe_unsubscribe(world, rng)
+
+
+def test_cover_does_not_see_unions() -> None:
+    world = World(Spec("cover"), 1)
+    world.subscribe(keys((0,), (3,))[None])
+    world.subscribe(keys((3,), (6,))[None])
+    assert not world.strategy.decide((Box((2,), (4,)),)).covered
+    assert World(Spec("union"), 1).strategy.decide((Box((2,), (4,)),)).reason == "gap"
+
+
+def strips(world: World, count: int) -> Box:
+    """`count` strips side by side, and the box that they cover together."""
+    for k in range(count):
+        lo, hi = [0] * world.dims, [world.size] * world.dims
+        lo[0], hi[0] = k, k + 1
+        world.add(name(f"strip {k}"), keys(lo, hi)[None])
+    return Box((0,) * world.dims, (count, *[world.size] * (world.dims - 1)))
+
+
+@pytest.mark.parametrize(("spec", "dims"), [(Spec("union", (("budget", 2),)), 2), (Spec("auto", (("budget", 2),)), 4)])
+def test_a_question_beyond_the_budget_is_forwarded_for_that_reason(spec: Spec, dims: int) -> None:
+    world = World(spec, dims)
+    q = strips(world, 3)
+    verdict = world.strategy.decide((q,))
+    assert verdict == Verdict(False, "budget", nodes=2)
+    assert world.strategy.decide((Box(q.lo, (2, *q.hi[1:])),)).covered
+
+
+def test_the_budget_is_for_each_box_of_a_subscription() -> None:
+    world = World(Spec("union", (("budget", 2),)), 2)
+    strips(world, 4)
+    two = (Box((0, 0), (2, 6)), Box((2, 0), (4, 6)))
+    verdict = world.strategy.decide(two)
+    assert verdict.covered
+    assert verdict.nodes == 4
+
+
+@pytest.mark.parametrize("spec", [Spec("union", (("budget", 3),)), Spec("auto", (("budget", 3),))], ids=str)
+@all_dims
+def test_within_a_small_budget_every_other_answer_is_exact(dims: int, spec: Spec) -> None:
+    world = World(spec, dims)
+    reasons = set()
+    for rng, shape in histories(8, dims, 80):
+        truth = world.covered(shape)
+        verdict = world.subscribe(shape)
+        reasons.add(verdict.reason)
+        if verdict.reason != "budget":
+            assert verdict.covered == truth
+        if rng.random() < 0.1:
+            maybe_unsubscribe(world, rng)
+    assert "budget" in reasons or dims == 1 or (spec.name == "auto" and dims <= auto.MOST_DIMS)
+
+
+@pytest.mark.parametrize("index", ["tree", "rtree"])
+def test_negative_counts_its_rectangles(index: str) -> None:
+    world = World(Spec("negative", (("index", index),)), 2)
+    assert world.strategy.negative_rectangles == 1
+    world.subscribe(keys((1, 1), (3, 3))[None])
+    assert world.strategy.negative_rectangles == 4
+
+
+@pytest.mark.parametrize("dims", [1, 2])
+@pytest.mark.parametrize("table", TABLES, ids=str)
+def test_every_strategy_works_in_a_space_of_few_attributes(table: dict[str, Any], dims: int) -> None:
+    world = World(Spec.of(table, "test"), dims)
+    shape = naive.domain(dims)[None]
+    assert not world.subscribe(shape).covered
+    assert world.subscribe(shape).covered == (table["name"] != "flood")
+
+
+# Auto
+
+
+def stage(strategy: Strategy) -> int:
+    return int(strategy.dump().numbers[0])
+
+
+def isolated(world: World) -> None:
+    """Cells that touch no other: each leaves more negative rectangles."""
+    for x, y in ((0, 0), (2, 0), (4, 0), (1, 2), (3, 2)):
+        world.subscribe(keys((x, y), (x + 1, y + 1))[None])
+
+
+def ask_everything(world: World) -> None:
+    """Every box of the domain is decided as the cells say."""
+    rng = np.random.default_rng(9)
+    for _ in range(60):
+        shape = naive.random_shape(rng, world.dims, world.size)
+        verdict = world.strategy.decide(unstack(shape))
+        assert verdict.covered == world.covered(shape)
+        world.check(shape, verdict, truth=world.covered(shape))
+        if not verdict.covered:
+            world.check_witness(shape, verdict)
+
+
+def test_auto_goes_from_easy_to_kept_to_dropped_and_is_exact_in_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "HARD", 4)
+    monkeypatch.setattr(auto, "MOST_RECTANGLES", 6)
+    world = World(Spec("auto"), 2)
+    world.subscribe(keys((0, 5), (6, 6))[None])
+    world.strategy.decide((world.domain,))
+    assert (stage(world.strategy), world.strategy.negative_rectangles) == (auto.EASY, None)
+    hard = strips(world, 5)
+    assert world.strategy.decide((hard,)).covered
+    assert (stage(world.strategy), world.strategy.negative_rectangles) == (auto.KEPT, 1)
+    ask_everything(world)
+    assert stage(world.strategy) == auto.KEPT
+    for one in list(world.held):
+        world.unsubscribe(one)
+    assert world.strategy.negative_rectangles == 1
+    isolated(world)
+    assert (stage(world.strategy), world.strategy.negative_rectangles) == (auto.DROPPED, None)
+    ask_everything(world)
+    hard = strips(world, 5)
+    assert world.strategy.decide((hard,)).covered
+    assert stage(world.strategy) == auto.DROPPED
+
+
+def test_auto_that_would_keep_too_much_from_the_start_drops_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "HARD", 1)
+    monkeypatch.setattr(auto, "MOST_RECTANGLES", 3)
+    world = World(Spec("auto"), 2)
+    isolated(world)
+    q = naive.domain(2)[None]
+    verdict = world.strategy.decide(unstack(q))
+    assert stage(world.strategy) == auto.DROPPED
+    world.check_witness(q, verdict)
+    ask_everything(world)
+
+
+@pytest.mark.parametrize("most", [6, 10**6])
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_auto_is_exact_through_all_its_stages(dims: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "HARD", 2)
+    monkeypatch.setattr(auto, "MOST_RECTANGLES", most)
+    kept, stored = World(Spec("auto"), dims), World(Spec("auto"), dims)
+    stages = []
+    for k, (rng, shape) in enumerate(histories(10, dims, 80)):
+        truth = kept.covered(shape)
+        verdict = kept.subscribe(shape)
+        assert verdict == stored.subscribe(shape)
+        assert verdict.covered == truth
+        kept.check(shape, verdict, truth=truth)
+        stages.append(stage(kept.strategy))
+        if k % 4 == 0:
+            stored.store()
+        if kept.held and rng.random() < 0.4:
+            one = list(kept.held)[int(rng.integers(len(kept.held)))]
+            kept.unsubscribe(one)
+            stored.unsubscribe(one)
+        assert same(kept.strategy.dump(), stored.strategy.dump())
+        kept.strategy.check()
+    assert stages == sorted(stages)
+    assert stages[-1] == (auto.KEPT if dims == 1 or most == 10**6 else auto.DROPPED)
+
+
+def test_auto_as_it_is_set_keeps_rectangles_once_a_question_is_hard() -> None:
+    count = auto.HARD + 10
+    active = BoxList(2)
+    strategy = auto.Auto(Box((0, 0), (count, 9)), active)
+    for k in range(count):
+        active.add(name(k), (Box((k, 0), (k + 1, 9)),))
+        strategy.added(active.boxes(name(k)))
+    assert strategy.decide((Box((0, 0), (auto.HARD, 9)),)).covered
+    assert stage(strategy) == auto.EASY
+    verdict = strategy.decide((Box((0, 0), (count, 9)),))
+    assert (verdict.covered, len(verdict.coverers), stage(strategy)) == (True, count, auto.KEPT)
+    active.remove(name(7))
+    strategy.removed((Box((7, 0), (8, 9)),))
+    assert strategy.decide((Box((0, 0), (count, 9)),)).witness == Box((7, 0), (8, 9))
+
+
+def test_auto_keeps_no_rectangles_in_many_attributes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "HARD", 1)
+    world = World(Spec("auto"), auto.MOST_DIMS + 1)
+    hard = strips(world, 3)
+    assert world.strategy.decide((hard,)).covered
+    assert world.strategy.negative_rectangles is None
+    assert stage(world.strategy) == auto.DROPPED
+
+
+# Stored state
+
+
+def damaged(numbers: list[int], small: list[int]) -> Dump:
+    return Dump(np.array(numbers, np.int64), np.array(small, np.int8))
+
+
+@pytest.mark.parametrize(
+    ("spec", "dump"),
+    [
+        (Spec("auto"), damaged([], [])),
+        (Spec("auto"), damaged([3], [])),
+        (Spec("auto"), damaged([-1], [])),
+        (Spec("auto"), damaged([auto.KEPT], [])),
+        (Spec("auto"), damaged([auto.KEPT, 3], [0, -1])),
+        (Spec("negative"), damaged([], [])),
+        (Spec("negative"), damaged([3], [0, -1])),
+        (Spec("negative"), damaged([], [-1, -1])),
+        (Spec("negative", (("index", "rtree"),)), damaged([0, 0, 6], [])),
+        (Spec("negative", (("index", "rtree"),)), damaged([0, 0, 6, 6], [-1])),
+    ],
+    ids=str,
+)
+def test_a_damaged_dump_is_refused(spec: Spec, dump: Dump) -> None:
+    with pytest.raises(StateError):
+        World(spec, 2).strategy.restore(dump)
+
+
+# Specifications
+
+
+def test_a_specification_is_a_name_or_a_table() -> None:
+    assert Spec.of("union", "here") == Spec.of({"name": "union"}, "here") == Spec("union")
+    full = Spec.of({"name": "negative", "order": "fixed", "index": "rtree", "covering": "active"}, "here")
+    assert full == Spec("negative", (("index", "rtree"), ("order", "fixed")), "active")
+    assert str(full) == "negative covering=active index=rtree order=fixed"
+    assert str(Spec("auto")) == "auto"
+
+
+def test_every_strategy_can_be_built_with_every_default() -> None:
+    for one, kind in STRATEGIES.items():
+        built = Spec.of(one, "here").build(Box((0, 0), (9, 9)), BoxList(2))
+        assert isinstance(built, kind)
+        assert built.name == one
+
+
+@pytest.mark.parametrize(
+    ("given_", "where", "rule"),
+    [
+        ("nonsense", "here", "no such strategy"),
+        ("", "here", "no such strategy"),
+        ("Union", "here", "no such strategy"),
+        ({}, "here", "no such strategy"),
+        ({"budget": 3}, "here", "no such strategy"),
+        ({"name": 3}, "here", "no such strategy"),
+        ({"name": ["union"]}, "here", "no such strategy"),
+        (3, "here", "a strategy is a name or a table"),
+        (None, "here", "a strategy is a name or a table"),
+        (["union"], "here", "a strategy is a name or a table"),
+        (True, "here", "a strategy is a name or a table"),
+        ({"name": "union", "k": 3}, "here.k", "no such parameter"),
+        ({"name": "flood", "budget": 3}, "here.budget", "no such parameter"),
+        ({"name": "cover", "index": "tree"}, "here.index", "no such parameter"),
+        ({"name": "negative", "budget": 3}, "here.budget", "no such parameter"),
+        ({"name": "union", "budget": 0}, "here.budget", "a whole number of at least 1"),
+        ({"name": "union", "budget": -1}, "here.budget", "a whole number of at least 1"),
+        ({"name": "union", "budget": 1.5}, "here.budget", "a whole number of at least 1"),
+        ({"name": "union", "budget": 5.0}, "here.budget", "a whole number of at least 1"),
+        ({"name": "union", "budget": "5"}, "here.budget", "a whole number of at least 1"),
+        ({"name": "auto", "budget": True}, "here.budget", "a whole number of at least 1"),
+        ({"name": "negative", "index": "hash"}, "here.index", "'tree' or 'rtree'"),
+        ({"name": "negative", "index": 1}, "here.index", "'tree' or 'rtree'"),
+        ({"name": "negative", "order": ["fixed"]}, "here.order", "'overlap' or 'fixed'"),
+        ({"name": "flood", "covering": "eager"}, "here.covering", "'lazy' or 'active'"),
+        ({"name": "union", "covering": True}, "here.covering", "'lazy' or 'active'"),
+    ],
+)
+def test_a_bad_specification_is_refused(given_: object, where: str, rule: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Spec.of(given_, "here")
+    error = caught.value
+    assert error.where == where
+    assert rule in error.rule
+    assert error.remedy
+    assert all(part in str(error) for part in (error.where, repr(error.value), error.rule, error.remedy))
+
+
+def test_an_unknown_strategy_or_parameter_is_told_what_there_is() -> None:
+    with pytest.raises(ConfigError) as caught:
+        Spec.of("nonsense", "here")
+    assert all(one in caught.value.remedy for one in STRATEGIES)
+    with pytest.raises(ConfigError) as caught:
+        Spec.of({"name": "negative", "k": 3}, "here")
+    assert all(key in caught.value.remedy for key in (*COMMON, *PARAMETERS["negative"]))
+
+
+@pytest.mark.parametrize("strategy", ["union", "auto"])
+@pytest.mark.parametrize("budget", [1, 2**31, 2**63 - 1, 10**30])
+def test_a_budget_that_is_accepted_can_be_used(strategy: str, budget: int) -> None:
+    try:
+        spec = Spec.of({"name": strategy, "budget": budget}, "here")
+    except ConfigError:
+        assert budget > 2**62
+        return
+    world = World(spec, 4)
+    world.add(name(1), stack([Box((0, 0, 0, 0), (1, 3, 3, 3))], 4))
+    assert not world.strategy.decide((Box((0, 0, 0, 0), (2, 3, 3, 3)),)).covered

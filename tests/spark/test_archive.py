@@ -1,0 +1,265 @@
+"""The archive query on real Spark, Kafka and Delta: the same rows, once, with either writer and through any crash."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from state.errors import InvariantError, LacunaError, StateError
+from state.rows import TABLES
+from streaming.archive import ArchiveQuery, archive_query, places, stopped_on_purpose
+from streaming.lake import WRITERS, Head, Load, Place, Stamp, Writer, table_counts, table_path
+from streaming.maintenance import maintain, rebuild
+from streaming.schemas import FORMAT, SCHEMAS, Sheaf, pack
+from streaming.settings import Settings
+from tests.core.test_archive_plan import settings_at, value_of
+from tests.core.test_archive_tables import Crash, Record, expected, rows_in, some_log
+
+pytestmark = pytest.mark.system
+
+Put = Callable[..., None]
+PATIENCE = 120.0
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Return when the condition holds; fail when it does not in time."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+class Bench:
+    """A lake, a checkpoint and a records topic of their own."""
+
+    def __init__(self, spark: SparkSession, put: Put, settings: Settings) -> None:
+        self.spark, self._put, self.settings = spark, put, settings
+        self.where = places(settings)
+        self.log: list[Record] = []
+
+    def add(self, log: list[Record]) -> None:
+        """Put records into the topic; they must be in order in each partition."""
+        self._put(self.settings.topic("records"), [(partition, None, value) for partition, _, value in log])
+        self.log += log
+
+    def start(self, writer: str | Writer, **options: Any) -> ArchiveQuery:
+        return archive_query(self.spark, self.settings, writer=writer, **options)
+
+    def run(self, writer: str | Writer, **options: Any) -> ArchiveQuery:
+        """Archive what is in the topic; the query has ended when this returns."""
+        query = self.start(writer, trigger=None, **options)
+        wait_for(lambda: not query.isActive)
+        return query
+
+    def done(self, writer: str | Writer, **options: Any) -> None:
+        query = self.run(writer, **options)
+        assert query.exception() is None
+
+    def is_exact(self) -> bool:
+        return rows_in(self.where.lake) == expected(self.log)
+
+
+@pytest.fixture
+def bench(spark: SparkSession, kafka: str, topics: Any, put: Put, tmp_path: Path) -> Iterator[Bench]:
+    yield Bench(spark, put, settings_at(tmp_path, bootstrap=kafka, prefix=topics("records", partitions=2)))
+    for query in spark.streams.active:
+        query.stop()
+
+
+# Crashes
+
+
+class Fragile:
+    """A writer that fails after some appends, in place of the process."""
+
+    def __init__(self, writer: Writer, appends: int) -> None:
+        self._writer, self._appends = writer, appends
+
+    @contextmanager
+    def load(self, records: DataFrame) -> Iterator[Load]:
+        with self._writer.load(records) as load:
+            yield FragileLoad(load, self._appends)
+            raise Crash
+
+
+class FragileLoad:
+    def __init__(self, load: Load, appends: int) -> None:
+        self._load, self._left = load, appends
+
+    @property
+    def heads(self) -> list[Head]:
+        return self._load.heads
+
+    def append(self, table: str, repeats: Collection[Place], stamp: Stamp) -> None:
+        if self._left == 0:
+            raise Crash
+        self._left -= 1
+        self._load.append(table, repeats, stamp)
+
+
+def all_tables(number: int) -> list[Record]:
+    """A batch that adds to every table, with a repeat in it: sheaves 5n+1 ... 5n+5, and 5n+1 again."""
+    numbers = [*range(5 * number + 1, 5 * number + 6), 5 * number + 1]
+    tables = [list(SCHEMAS)[n % 5] for n in numbers]
+    values = [value_of(7, "a>b", n, table, 3) for n, table in zip(numbers, tables, strict=True)]
+    return [(0, 6 * number + k, value) for k, value in enumerate(values)]
+
+
+@pytest.mark.parametrize("names", [["rust"], ["spark"], ["rust", "spark"]], ids=" then ".join)
+def test_exactly_once_whatever_is_left_when_it_dies(bench: Bench, names: list[str]) -> None:
+    """Six batches; each dies once, with k of its five tables appended; then it is replayed, by either writer."""
+    name = iter(names * 12)
+    for appends in range(6):
+        bench.add(all_tables(appends))
+        query = bench.run(Fragile(WRITERS[next(name)](bench.where.lake), appends))
+        assert isinstance(query.failure, Crash)
+        assert not stopped_on_purpose(query)
+        bench.done(next(name) if len(names) > 1 and appends % 2 else next(name))
+        assert bench.is_exact()
+    assert table_counts(bench.where.lake) == dict.fromkeys(SCHEMAS, 18)
+
+
+# Both writers, one result
+
+
+def test_both_writers_write_the_same_and_may_take_turns(bench: Bench, tmp_path: Path) -> None:
+    """Any log with repeats and two epochs, in batches that cut it anywhere; then what a reader in Spark sees."""
+    turns = ("rust", "spark", "rust")
+    log = some_log(75, seed=11)
+    for turn, writer in enumerate(turns):
+        bench.add(log[turn * 25 : turn * 25 + 25] if turn < 2 else log[50:])
+        bench.done(writer, most_records=20)
+    assert bench.is_exact()
+    other = Bench(bench.spark, lambda *_: None, settings_like(bench.settings, tmp_path / "other"))
+    other.done("spark", most_records=40)
+    assert rows_in(other.where.lake) == rows_in(bench.where.lake)
+    check_in_spark(bench)
+
+
+def settings_like(settings: Settings, folder: Path) -> Settings:
+    kafka = settings.config.kafka
+    return settings_at(folder, bootstrap=kafka.bootstrap, prefix=kafka.prefix)
+
+
+def check_in_spark(bench: Bench) -> None:
+    """Comments, types and values as Spark SQL reads them, of files by both writers."""
+    rows = rows_in(bench.where.lake)
+    for table, columns in TABLES.items():
+        path = table_path(bench.where.lake, table)
+        described = bench.spark.sql(f"DESCRIBE TABLE delta.`{path}`").collect()
+        assert {row["col_name"]: row["comment"] for row in described} == columns
+        frame = bench.spark.sql(f"SELECT * FROM delta.`{path}`")
+        assert rows[table] == counted_rows(frame)
+    times = bench.spark.sql(f"SELECT min(time) t FROM delta.`{table_path(bench.where.lake, 'routes')}`")
+    assert str(times.schema["t"].dataType) == "TimestampType()"
+
+
+def counted_rows(frame: DataFrame) -> Any:
+    from tests.core.test_archive_tables import counted
+
+    return counted(frame.toArrow())
+
+
+# Stopping
+
+
+@pytest.mark.parametrize("writer", ["rust", "spark"])
+def test_stop_lets_the_batch_end(bench: Bench, writer: str) -> None:
+    """A busy query, and stop in the middle of a batch: that batch is whole, the query ends cleanly, nothing is lost."""
+    bench.add(some_log(60, seed=2))
+    seen = threading.Event()
+    query = bench.start(writer, most_records=5, tell=lambda batch, _: batch == 1 and seen.set())
+    assert seen.wait(PATIENCE)
+    query.stop()
+    assert not query.isActive
+    assert stopped_on_purpose(query)
+    assert query.marks is not None
+    total = {table: filled.rows for table, filled in query.marks.tables.items()}
+    assert {table: count for table, count in table_counts(bench.where.lake).items() if count} == total
+    bench.done(writer)
+    assert bench.is_exact()
+
+
+def test_the_wish_alone_ends_a_query_that_has_work(bench: Bench) -> None:
+    bench.add(some_log(10))
+    wish = threading.Event()
+    wish.set()
+    query = bench.run("rust", stop=wish)
+    assert query.exception() is not None
+    assert stopped_on_purpose(query)
+    assert sum(table_counts(bench.where.lake).values()) == 0
+
+
+def test_an_idle_query_stops(bench: Bench) -> None:
+    query = bench.start("rust")
+    assert not stopped_on_purpose(query)
+    with pytest.raises(LacunaError, match="an archive runs on this checkpoint already"):
+        bench.start("rust")
+    query.stop()
+    assert stopped_on_purpose(query)
+
+
+# What must stop it
+
+
+def test_a_gap_stops_with_its_message(bench: Bench) -> None:
+    bench.add([(0, 0, value_of(7, "a>b", 1, "routes", 1)), (0, 1, value_of(7, "a>b", 3, "routes", 1))])
+    for writer in ("rust", "spark"):
+        query = bench.run(writer)
+        assert isinstance(query.failure, InvariantError)
+        assert "state.errors.InvariantError: the channel a>b of epoch 7 jumps from sheaf 1 to 3" in str(
+            query.exception()
+        )
+    assert sum(table_counts(bench.where.lake).values()) == 0
+
+
+def test_a_newer_format_is_refused(bench: Bench) -> None:
+    bench.add([(0, 0, pack(Sheaf(FORMAT + 1, 7, "a>b", 1, 0, "routes", 1, b"")))])
+    for writer in ("rust", "spark"):
+        query = bench.run(writer)
+        assert isinstance(query.failure, StateError)
+        assert "its format is 2" in str(query.failure)
+
+
+# Upkeep
+
+
+def test_maintain_beside_a_running_archive_then_rebuild(bench: Bench) -> None:
+    """Compact and clean while batches come in; then throw the tables away and have the same ones again."""
+    query = bench.start("rust", most_records=4, trigger="0 seconds")
+    log = some_log(400, seed=9)
+    bench.add(log)
+    wait_for(lambda: query.marks is not None and query.marks.batch >= 5)
+    for _ in range(3):
+        maintain(bench.settings, 0)
+    assert query.isActive
+    wait_for(lambda: query.marks is not None and sum(query.marks.offsets.values()) == len(log))
+    report = maintain(bench.settings, 0)
+    assert {done.after.files for done in report.values()} == {1}
+    assert bench.is_exact()
+    with pytest.raises(LacunaError, match="an archive runs"):
+        rebuild(bench.settings)
+    query.stop()
+    bench.done("spark")
+    done = rebuild(bench.settings)
+    assert done.rows == {table: sum(rows.values()) for table, rows in expected(log).items()}
+    bench.done("rust")
+    assert bench.is_exact()
+
+
+def test_rebuild_refuses_a_topic_that_lost_records(bench: Bench, topics: Any) -> None:
+    bench.add(some_log(10))
+    bench.done("rust")
+    moved = settings_like(bench.settings, Path(bench.where.lake).parent)
+    kafka = bench.settings.config.kafka
+    moved = settings_at(Path(bench.where.lake).parent, bootstrap=kafka.bootstrap, prefix=topics("records"))
+    with pytest.raises(LacunaError, match=r"does not hold all that is in the tables: it holds 0 records.*Remedy"):
+        rebuild(moved)
+    assert bench.is_exact()

@@ -1,0 +1,548 @@
+"""The client library and its commands against a real Kafka: what is sent is there, what is delivered comes once.
+
+One broker for the whole file, a prefix of its own for every test. The router is played by the test, which writes into
+the deliveries topic what a router would, repeats included. Every wait is for a condition.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+
+from lacuna.__main__ import main
+from producers.client import Client
+from producers.deliveries import Delivery
+from producers.errors import EventRefused, NotConfirmed, TopicMissing, Unreachable
+from producers.produce import produce_to_kafka
+from producers.sender import WINDOW
+from producers.topics import ensure_topics
+from producers.workloads import Workload
+from state.config import Config, Kafka, parse
+from state.events import Context, EventKind, Reject, read
+from state.messages import Publish, Subscribe, Unsubscribe
+from state.topics import Topics
+
+pytestmark = pytest.mark.system
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIG = """
+[space]
+price = {{kind = "float", low = 0.0, high = 1000.0}}
+volume = {{kind = "int", low = 0, high = 100000}}
+symbol = {{kind = "category", values = ["AAPL", "IBM", "MSFT"]}}
+[overlay]
+links = [["oslo", "paris"], ["paris", "rome"]]
+[kafka]
+bootstrap = "{bootstrap}"
+prefix = "{prefix}"
+"""
+AT = {"price": 12.5, "volume": 150, "symbol": "IBM"}
+
+
+# The broker, and what is in it
+
+
+def infra(*words: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-m", *words, "--json"], cwd=ROOT, capture_output=True, text=True, timeout=180
+    )
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+@pytest.fixture(scope="module")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    home = str(tmp_path_factory.mktemp("broker") / "kafka")
+    infra("infra.fetch", "kafka")
+    try:
+        yield infra("infra.kafka", "start", "--home", home, "--port", "0")["bootstrap"]
+    finally:
+        infra("infra.kafka", "stop", "--home", home)
+
+
+@pytest.fixture
+def text(bootstrap: str) -> str:
+    return CONFIG.format(bootstrap=bootstrap, prefix=f"t{uuid.uuid4().hex[:12]}")
+
+
+@pytest.fixture
+def config(text: str) -> Config:
+    """A system of its own, with its topics."""
+    config = parse(text)
+    ensure_topics(config.kafka.bootstrap, config.kafka.prefix)
+    return config
+
+
+@pytest.fixture
+def file(text: str, tmp_path: Path) -> str:
+    """The same as a file; its topics are made by whoever needs them."""
+    (tmp_path / "lacuna.toml").write_text(text)
+    return str(tmp_path / "lacuna.toml")
+
+
+def log_of(kafka: Kafka, topic: str) -> list[Any]:
+    """Everything in a topic."""
+    consumer = KafkaConsumer(bootstrap_servers=kafka.bootstrap, group_id=None, isolation_level="read_committed")
+    try:
+        partitions = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic)]
+        consumer.assign(partitions)
+        consumer.seek_to_beginning(*partitions)
+        ends = consumer.end_offsets(partitions)
+        records: list[Any] = []
+        deadline = time.monotonic() + 60
+        while any(consumer.position(partition) < end for partition, end in ends.items()):
+            assert time.monotonic() < deadline, "waited in vain"
+            for batch in consumer.poll(timeout_ms=200).values():
+                records += batch
+        return records
+    finally:
+        consumer.close()
+
+
+def events_of(config: Config, kind: EventKind) -> list[tuple[str, dict[str, Any]]]:
+    """The events of a kind in order, each with its broker; the router would accept every one."""
+    context = Context(config.space, config.overlay.brokers)
+    found = []
+    for record in log_of(config.kafka, Topics(config.kafka.prefix).of(kind)):
+        broker = record.key.decode()
+        outcome = read(context, kind, broker, record.value, 0, record.offset)
+        assert not isinstance(outcome, Reject), outcome
+        assert isinstance(outcome, {"subscribe": Subscribe, "unsubscribe": Unsubscribe, "publish": Publish}[kind])
+        found.append((broker, json.loads(record.value)))
+    return found
+
+
+class Router:
+    """Writes deliveries as the router does."""
+
+    def __init__(self, kafka: Kafka) -> None:
+        self._topic = Topics(kafka.prefix).deliveries
+        self._producer = KafkaProducer(bootstrap_servers=kafka.bootstrap)
+
+    def deliver(self, client: str, *seqs: int, channel: str = "oslo>local", epoch: int = 7) -> None:
+        for seq in seqs:
+            value = {"client": client, "subscription": "s1", "publication": f"p{seq}", "broker": "oslo", "at": AT}
+            value |= {"payload": {"n": seq}, "time": "2026-05-01T00:00:00Z"}
+            self.write(client, json.dumps(value | {"channel": channel, "seq": seq, "epoch": epoch}).encode())
+
+    def write(self, key: str, value: bytes) -> None:
+        self._producer.send(self._topic, value, key=key.encode()).get(timeout=30)
+
+    def close(self) -> None:
+        self._producer.close()
+
+
+@pytest.fixture
+def router(config: Config) -> Iterator[Router]:
+    router = Router(config.kafka)
+    yield router
+    router.close()
+
+
+def seqs(deliveries: Iterator[Delivery]) -> list[int]:
+    return [delivery.seq for delivery in deliveries]
+
+
+# Topics
+
+
+def test_topics_are_created_once(bootstrap: str) -> None:
+    prefix = f"t{uuid.uuid4().hex[:12]}"
+    created: list[list[str]] = []
+    several = [threading.Thread(target=lambda: created.append(ensure_topics(bootstrap, prefix))) for _ in range(4)]
+    for thread in several:
+        thread.start()
+    for thread in several:
+        thread.join()
+    assert len(created) == 4, "one of them failed"
+    assert sorted(topic for each in created for topic in each) == sorted(Topics(prefix).all)
+    assert ensure_topics(bootstrap, prefix, delivery_partitions=9) == []
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    described = admin.describe_topics(list(Topics(prefix).all))
+    admin.close()
+    counts = {topic["name"]: len(topic["partitions"]) for topic in described}
+    assert counts.pop(Topics(prefix).deliveries) == 4
+    assert set(counts.values()) == {1}
+
+
+def test_numbers_of_partitions_are_chosen(bootstrap: str) -> None:
+    prefix = f"t{uuid.uuid4().hex[:12]}"
+    ensure_topics(bootstrap, prefix, event_partitions=2, link_partitions=3, delivery_partitions=5, record_partitions=6)
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    described = admin.describe_topics(list(Topics(prefix).all))
+    admin.close()
+    counts = {topic["name"].split(".")[1]: len(topic["partitions"]) for topic in described}
+    assert counts == {"subscribe": 2, "unsubscribe": 2, "publish": 2, "links": 3, "deliveries": 5, "records": 6}
+
+
+def test_what_kafka_refuses_to_create_is_one_message(bootstrap: str) -> None:
+    with pytest.raises(Exception, match=r"topic 't9.*\.subscribe': Kafka at .* did not create it: .*Remedy: ") as error:
+        ensure_topics(bootstrap, "t9", replication=3)
+    assert "\n" not in str(error.value)
+
+
+# Sending
+
+
+def test_round_trip_of_every_kind(config: Config) -> None:
+    with Client(config, broker="oslo", name="ann") as ann, Client(config, broker="rome", name="bob") as bob:
+        sent = [
+            ann.subscribe("s1", {"price": [10, 20], "symbol": ["IBM"]}, ttl=60),
+            bob.subscribe("s1", {}),
+            ann.unsubscribe("s1"),
+            bob.publish("p1", AT, payload={"any": ["thing", None]}),
+            bob.publish("p2", AT),
+        ]
+        ann.flush()
+        bob.flush()
+        places = [each.place() for each in sent]
+    topics = Topics(config.kafka.prefix)
+    written = [
+        (r.topic, r.partition, r.offset, r.value) for topic in topics.events for r in log_of(config.kafka, topic)
+    ]
+    assert sorted(written) == sorted((*place, each.value) for place, each in zip(places, sent, strict=True))
+    subscribes, unsubscribes = events_of(config, "subscribe"), events_of(config, "unsubscribe")
+    assert {(broker, event["client"], event["id"]) for broker, event in subscribes} == {
+        ("oslo", "ann", "s1"),
+        ("rome", "bob", "s1"),
+    }
+    asked = next(event for broker, event in subscribes if broker == "oslo")
+    assert unsubscribes[0][1]["rev"] > asked["rev"], "topics cannot overtake each other"
+    assert [event.get("payload") for _, event in events_of(config, "publish")] == [{"any": ["thing", None]}, None]
+    assert all("time" in event for _, event in subscribes + unsubscribes)
+
+
+def test_what_is_refused_is_not_sent(config: Config) -> None:
+    with Client(config, broker="oslo", name="ann") as ann:
+        with pytest.raises(EventRefused, match="the low end of a range is not above its high end"):
+            ann.subscribe("s1", {"price": [20, 10]})
+        ann.subscribe("s2", {})
+    assert [event["id"] for _, event in events_of(config, "subscribe")] == ["s2"]
+
+
+def test_threads_share_a_client(config: Config) -> None:
+    with Client(config, broker="oslo", name="ann") as ann:
+
+        def change() -> None:
+            for _ in range(50):
+                ann.subscribe("s1", {})
+
+        threads = [threading.Thread(target=change) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    revisions = [event["rev"] for _, event in events_of(config, "subscribe")]
+    assert len(revisions) == 200
+    assert revisions == sorted(set(revisions)), "in the log in the order of their revisions"
+
+
+def test_a_missing_topic_is_named(text: str) -> None:
+    config = parse(text)
+    with Client(config, broker="oslo", name="ann", deadline=1) as ann:
+        with pytest.raises(TopicMissing, match=rf"topic '{config.kafka.prefix}\.publish': .*Remedy: start the router"):
+            ann.publish("p1", AT)
+        with pytest.raises(TopicMissing, match=r"\.deliveries"):
+            ann.deliveries()
+
+
+def test_kafka_that_goes_away_is_noticed(tmp_path: Path, text: str) -> None:
+    home = str(tmp_path / "short-lived")
+    bootstrap = infra("infra.kafka", "start", "--home", home, "--port", "0")["bootstrap"]
+    config = parse(text)
+    config = replace(config, kafka=Kafka(bootstrap, config.kafka.prefix))
+    try:
+        ensure_topics(bootstrap, config.kafka.prefix)
+        others = set(threading.enumerate())
+        ann = Client(config, broker="oslo", name="ann", deadline=1)
+        ann.publish("p1", AT).place()
+    finally:
+        infra("infra.kafka", "stop", "--home", home)
+    lost = ann.publish("p2", AT)
+    with pytest.raises(NotConfirmed, match=r"did not confirm an event .*Remedy: see that Kafka runs"):
+        lost.place(0.5)
+    with pytest.raises(NotConfirmed):
+        ann.close()
+    assert not {thread for thread in threading.enumerate() if "kafka" in thread.name} - others, "it has ended"
+    before = threading.active_count()
+    with pytest.raises(Unreachable, match=rf"'{bootstrap}': no Kafka answered there within 0.5 s"):
+        ensure_topics(bootstrap, config.kafka.prefix, deadline=0.5)
+    with pytest.raises(Unreachable):
+        Client(config, broker="oslo", name="ann", deadline=0.5)
+    assert threading.active_count() <= before, "a failed connection leaves no thread behind"
+
+
+# Deliveries
+
+
+def test_deliveries_come_once(config: Config, router: Router) -> None:
+    router.deliver("ann", 1, 4, 5)
+    router.deliver("bob", 2, 3)
+    router.deliver("ann", 4, 5, 9)  # a crash, and again
+    router.deliver("ann", 1, 2, channel="rome>local")
+    router.deliver("ann", 1, epoch=8)
+    router.deliver("ann", 9, 9)
+    with Client(config, broker="oslo", name="ann") as ann:
+        found = list(ann.deliveries(from_beginning=True, timeout=1))
+    assert [(d.epoch, d.channel, d.seq) for d in found] == [
+        *((7, "oslo>local", seq) for seq in (1, 4, 5, 9)),
+        *((7, "rome>local", seq) for seq in (1, 2)),
+        (8, "oslo>local", 1),
+    ]
+    first = found[0]
+    assert (first.client, first.subscription, first.publication, first.broker) == ("ann", "s1", "p1", "oslo")
+    assert (first.at, first.payload, first.time) == (AT, {"n": 1}, "2026-05-01T00:00:00Z")
+
+
+def test_from_now_on(config: Config, router: Router) -> None:
+    router.deliver("ann", 1, 2)
+    with Client(config, broker="oslo", name="ann") as ann:
+        deliveries = ann.deliveries(timeout=30)
+        router.deliver("ann", 3)
+        assert next(deliveries).seq == 3
+        router.deliver("ann", 4)
+        assert next(deliveries).seq == 4
+
+
+def test_other_clients_do_not_keep_a_reader_waiting(config: Config, router: Router) -> None:
+    ended = threading.Event()
+
+    def chatter() -> None:
+        seq = 0
+        while not ended.is_set():
+            seq += 1
+            router.deliver("bob", seq)
+
+    thread = threading.Thread(target=chatter)
+    with Client(config, broker="oslo", name="ann") as ann:
+        thread.start()
+        try:
+            assert list(ann.deliveries(timeout=1)) == []
+        finally:
+            ended.set()
+            thread.join()
+
+
+def test_what_is_no_delivery_is_passed_over(config: Config, router: Router, caplog: pytest.LogCaptureFixture) -> None:
+    router.deliver("ann", 1)
+    for value in (b"not json", b"{}", b"\xff"):
+        router.write("ann", value)
+    router.deliver("ann", 2)
+    with Client(config, broker="oslo", name="ann") as ann:
+        assert seqs(ann.deliveries(from_beginning=True, timeout=1)) == [1, 2]
+    assert sum("not a delivery" in record.message for record in caplog.records) == 3
+
+
+def test_a_group_goes_on_where_it_was(config: Config, router: Router) -> None:
+    router.deliver("ann", 1, 2, 3)
+
+    def take(count: int, *, client: str = "ann") -> list[int]:
+        with Client(config, broker="oslo", name=client) as reader:
+            deliveries = reader.deliveries(from_beginning=True, group="desk", timeout=1)
+            return [delivery.seq for _, delivery in zip(range(count), deliveries, strict=False)]
+
+    assert take(2) == [1, 2]
+    router.deliver("ann", 2, 3, 4)  # the router crashed while nobody listened
+    router.deliver("bob", 1)
+    assert take(9) == [3, 4]
+    assert take(9) == []
+    assert take(9, client="bob") == [1], "a group of the same name is another client's own"
+
+
+def test_a_group_remembers_where_it_began(config: Config, router: Router) -> None:
+    router.deliver("ann", 1)
+    with Client(config, broker="oslo", name="ann") as ann:
+        assert seqs(ann.deliveries(group="desk", timeout=0.3)) == []
+    router.deliver("ann", 2)
+    with Client(config, broker="oslo", name="ann") as ann:
+        assert seqs(ann.deliveries(group="desk", timeout=1)) == [2]
+
+
+def test_a_reader_that_fails_gets_its_delivery_again(config: Config, router: Router) -> None:
+    router.deliver("ann", 1, 2, 3)
+    with (
+        pytest.raises(ZeroDivisionError),
+        Client(config, broker="oslo", name="ann") as ann,
+        ann.deliveries(from_beginning=True, group="desk", timeout=5) as deliveries,
+    ):
+        for delivery in deliveries:
+            if delivery.seq == 2:
+                raise ZeroDivisionError
+    with Client(config, broker="oslo", name="ann") as ann:
+        assert seqs(ann.deliveries(group="desk", timeout=1)) == [2, 3]
+
+
+def test_a_reader_can_be_stopped(config: Config) -> None:
+    with Client(config, broker="oslo", name="ann") as ann:
+        deliveries = ann.deliveries()
+        stopper = threading.Timer(0.2, deliveries.stop)
+        stopper.start()
+        assert list(deliveries) == []
+        stopper.join()
+
+
+# A workload
+
+
+@pytest.mark.parametrize("name", ["zipf", "churn"])
+def test_a_workload_arrives_whole(config: Config, name: str) -> None:
+    workload = Workload(name, 300, 700)
+    told: list[int] = []
+    summary = produce_to_kafka(config, workload, progress=told.append)
+    expected: dict[str, list[tuple[str, str]]] = {"subscribe": [], "unsubscribe": [], "publish": []}
+    for event in workload.events(config):
+        expected[event["kind"]].append((event["broker"], event["id"]))
+    revisions: dict[str, list[int]] = {}
+    for kind in expected:
+        found = events_of(config, kind)  # type: ignore[arg-type]
+        assert [(broker, event["id"]) for broker, event in found] == expected[kind]
+        assert summary[kind] == len(found)
+        revisions[kind] = [event["rev"] for _, event in found if kind != "publish"]
+    everything = revisions["subscribe"] + revisions["unsubscribe"]
+    assert len(set(everything)) == len(everything)
+    assert told[-1] == workload.total
+    assert told == sorted(told)
+
+
+def test_a_rate_is_kept(config: Config) -> None:
+    workload = Workload("uniform", 10, 190, cancelled=0.0)
+    summary = produce_to_kafka(config, workload, rate=100)
+    assert 1.9 < summary["seconds"] < 20, "200 events at 100 per second"
+    times = sorted(event["time"] for _, event in events_of(config, "publish"))
+    assert times[0] < times[-1]
+
+
+def test_more_than_the_window_is_sent(config: Config) -> None:
+    workload = Workload("uniform", 0, WINDOW + 2000)
+    assert produce_to_kafka(config, workload)["publish"] == WINDOW + 2000
+    assert len(log_of(config.kafka, Topics(config.kafka.prefix).publish)) == WINDOW + 2000
+
+
+def test_an_event_that_kafka_refuses_is_raised(text: str) -> None:
+    config = parse(text)
+    topic = Topics(config.kafka.prefix).publish
+    admin = KafkaAdminClient(bootstrap_servers=config.kafka.bootstrap)
+    small = {"num_partitions": 1, "replication_factor": 1, "configs": {"max.message.bytes": "5000"}}
+    admin.create_topics({topic: small}, wait_for_metadata=True)
+    admin.close()
+    with Client(config, broker="oslo", name="ann") as ann:
+        ann.publish("p1", AT)
+        ann.flush()
+        ann.publish("p2", AT, payload=secrets.token_hex(10_000))
+        with pytest.raises(NotConfirmed, match=rf"topic '{topic}'.*Remedy: "):
+            ann.flush()
+        with pytest.raises(NotConfirmed):
+            ann.publish("p3", AT).place()
+        with pytest.raises(NotConfirmed):
+            ann.flush()
+    assert [event["id"] for _, event in events_of(config, "publish")] == ["p1"]
+
+
+def test_the_largest_event_that_the_rules_allow_gets_through(config: Config) -> None:
+    with Client(config, broker="oslo", name="ann") as ann:
+        ann.subscribe("s1", {"symbol": ["IBM"] * 170_000})
+        ann.publish("p1", AT, payload="x" * 65_000)
+    assert len(events_of(config, "subscribe")[0][1]["where"]["symbol"]) == 170_000
+
+
+# The commands
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    assert main([*words, "--json"]) == 0
+    return dict(json.loads(capsys.readouterr().out))
+
+
+def test_one_liners(file: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """On a fresh Kafka: whoever comes first creates the topics."""
+    ann = ("--config", file, "--broker", "oslo", "--client", "ann", "--id", "s1")
+    first = run(capsys, "subscribe", *ann, "--where", '{"price": [10, null]}', "--ttl", "60")
+    then = run(capsys, "unsubscribe", *ann)
+    point = ("--config", file, "--broker", "rome", "--at", json.dumps(AT))
+    named = run(capsys, "publish", *point, "--id", "p1", "--payload", '{"a": 1}')
+    unnamed = run(capsys, "publish", *point, "--payload", "hello")
+    assert (first["kind"], first["broker"], first["offset"]) == ("subscribe", "oslo", 0)
+    assert first["event"]["where"] == {"price": [10, None]}
+    assert then["event"]["rev"] > first["event"]["rev"]
+    config = parse(text)
+    assert events_of(config, "subscribe") == [("oslo", first["event"])]
+    assert events_of(config, "unsubscribe") == [("oslo", then["event"])]
+    assert events_of(config, "publish") == [("rome", named["event"]), ("rome", unnamed["event"])]
+    assert [event["event"]["payload"] for event in (named, unnamed)] == [{"a": 1}, "hello"]
+    assert unnamed["event"]["id"]
+    assert main(["publish", *point, "--id", "p9"]) == 0
+    assert capsys.readouterr().out.startswith("publish p9 at rome: ")
+
+
+def test_a_refused_one_liner(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--config", file, "--broker", "oslo", "--client", "ann", "--id", "s1")
+    assert main(["subscribe", *words, "--where", '{"price": [20, 10]}']) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("lacuna: subscribe 's1': ")
+    assert err.endswith("Remedy: exchange the two ends. Nothing was sent.\n")
+    assert err.count("\n") == 1
+
+
+def test_produce_as_a_command(file: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ("--subscriptions", "20", "--publications", "30", "--seed", "3")
+    summary = run(capsys, "produce", "clustered", "--config", file, *sizes)
+    assert (summary["workload"], summary["seed"], summary["subscribe"], summary["publish"]) == ("clustered", 3, 20, 30)
+    assert summary["events_per_s"] > 0
+    config = parse(text)
+    assert summary["prefix"] == config.kafka.prefix
+    points = [event["at"] for _, event in events_of(config, "publish")]
+    expected = Workload("clustered", 20, 30, seed=3).events(config)
+    assert points == [event["at"] for event in expected if event["kind"] == "publish"]
+
+
+def test_listen_shows_what_comes(config: Config, file: str, router: Router, capsys: pytest.CaptureFixture[str]) -> None:
+    router.deliver("ann", 1, 2, 2, 3)
+    words = ["listen", "--client", "ann", "--config", file, "--from-beginning", "--timeout", "20", "--count"]
+    assert main([*words, "2", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert [json.loads(line)["seq"] for line in out.splitlines()] == [1, 2]
+    assert err.startswith("listening for ann at ")
+    assert main([*words, "3"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[2] == f'2026-05-01T00:00:00Z  p3 for s1 at oslo  {json.dumps(AT)}  {{"n": 3}}'
+
+
+def test_listen_says_when_too_few_came(
+    config: Config, file: str, router: Router, capsys: pytest.CaptureFixture[str]
+) -> None:
+    router.deliver("ann", 1)
+    words = ["listen", "--client", "ann", "--config", file, "--from-beginning", "--timeout", "0.5"]
+    assert main([*words, "--count", "2"]) == 1
+    assert len(capsys.readouterr().out.splitlines()) == 1
+    assert main(words) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_listen_ends_when_told_to(config: Config, file: str, router: Router, number: int) -> None:
+    command = [sys.executable, "-m", "lacuna", "listen", "--client", "ann", "--config", file, "--json"]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        assert process.stdout is not None
+        assert process.stderr.readline().startswith("listening for ann at ")
+        router.deliver("ann", 1)
+        assert json.loads(process.stdout.readline())["seq"] == 1
+        process.send_signal(number)
+        out, err = process.communicate(timeout=30)
+        assert (process.returncode, out, err) == (0, "", "")
+    finally:
+        process.kill()
