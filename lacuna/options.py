@@ -39,7 +39,7 @@ def add_engine_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--partitions",
         type=int,
-        default=4,
+        default=2,
         metavar="N",
         help="tasks of the stateful step; fixed for the life of a checkpoint (default: %(default)s)",
     )
@@ -59,6 +59,13 @@ def add_engine_options(command: argparse.ArgumentParser) -> None:
         default=10.0,
         metavar="S",
         help="seconds between two looks for what has expired; 0: never (default: %(default)s)",
+    )
+    command.add_argument(
+        "--conf",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of Spark's; may be given several times",
     )
     command.add_argument("--only", choices=("router", "archive"), help="run one of the two queries")
     command.add_argument("--json", action="store_true", help="print one JSON object when it is running")

@@ -38,9 +38,22 @@ def say(text: str) -> None:
 
 def engine_of(args: argparse.Namespace) -> Engine:
     """The engine that the options ask for."""
-    if args.master == "submit":
-        return Engine(None, (), args.partitions, args.memory, args.max_records)
-    return Engine(args.master, spark_jars(), args.partitions, args.memory, args.max_records)
+    submitted = args.master == "submit"
+    return Engine(
+        master=None if submitted else args.master,
+        jars=() if submitted else spark_jars(),
+        partitions=args.partitions,
+        memory=args.memory,
+        most_records=args.max_records,
+        conf=dict(pair.split("=", 1) for pair in map(checked_pair, args.conf)),
+    )
+
+
+def checked_pair(text: str) -> str:
+    """A setting given as KEY=VALUE."""
+    if "=" not in text:
+        raise LacunaError(f"--conf {text!r}: a setting is KEY=VALUE. Remedy: write it so")
+    return text
 
 
 def service_of(config: Config, args: argparse.Namespace) -> Service:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -56,10 +56,11 @@ class Engine:
 
     master: str | None = "local[2,4]"
     jars: Sequence[str] = ()
-    partitions: int = 4
+    partitions: int = 2
     memory: str = "2g"
     most_records: int = 50_000
     trigger: str = "0 seconds"
+    conf: Mapping[str, str] = field(default_factory=dict)
 
 
 def session(engine: Engine) -> SparkSession:
@@ -69,7 +70,7 @@ def session(engine: Engine) -> SparkSession:
     if engine.master is not None:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName("lacuna")
-    for key, value in SESSION.items():
+    for key, value in (*SESSION.items(), *engine.conf.items()):
         builder = builder.config(key, value)
     builder = builder.config("spark.sql.shuffle.partitions", str(engine.partitions))
     if engine.master is not None:

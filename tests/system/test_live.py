@@ -1,0 +1,189 @@
+"""The live router with real parts: Kafka, Spark, Delta, processes that are killed."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from producers.sender import Sender
+from producers.topics import ensure_topics
+from producers.workloads import Workload
+from state.codec import encode
+from tests.core.oracle import Oracle
+from tests.core.shell import Shell
+from tests.system.live import Job, check_tables, infra, read_topic, wait_until
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture(scope="module")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    home = str(tmp_path_factory.mktemp("kafka"))
+    yield infra("infra.kafka", "start", "--home", home, "--port", "0")["bootstrap"]
+    infra("infra.kafka", "stop", "--home", home)
+
+
+@pytest.fixture
+def job(tmp_path: Path, bootstrap: str, request: pytest.FixtureRequest) -> Iterator[Job]:
+    made = Job(tmp_path, bootstrap, f"t{abs(hash(request.node.name)) % 10**8}")
+    ensure_topics(bootstrap, made.config.kafka.prefix, delivery_partitions=1)
+    yield made
+    made.kill()
+
+
+def send(job: Job, events: list[dict[str, Any]]) -> None:
+    with Sender(job.config) as sender:
+        for event in events:
+            fields = {key: value for key, value in event.items() if key not in ("kind", "broker", "rev")}
+            sender.send(event["kind"], event["broker"], fields)
+
+
+def split(events: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    return [e for e in events if e["kind"] != "publish"], [e for e in events if e["kind"] == "publish"]
+
+
+def expected(events: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    oracle = Oracle({"symbol"})
+    return sorted(delivery for event in events for delivery in oracle.take(event))
+
+
+def deliveries(job: Job) -> list[tuple[str, ...]]:
+    """From the topic, without repeats, as a client reads them."""
+    marks: dict[str, int] = {}
+    found = []
+    for _, _, value in read_topic(job.config.kafka.bootstrap, job.topic("deliveries")):
+        d = json.loads(value)
+        if d["seq"] > marks.get(d["channel"], 0):
+            marks[d["channel"]] = d["seq"]
+            found.append((d["broker"], d["client"], d["subscription"], d["publication"]))
+    return sorted(found)
+
+
+def check_everything(job: Job, events: list[dict[str, Any]]) -> Shell:
+    """Deliveries as the oracle says, tables as the undisturbed replay of the same batches."""
+    assert deliveries(job) == expected(events)
+    table = [(r["broker"], r["client"], r["subscription"], r["publication"]) for r in job.rows("deliveries")]
+    assert sorted(table) == expected(events)
+    shell = job.replay()
+    check_tables(job, shell)
+    return shell
+
+
+def check_states(job: Job, shell: Shell) -> None:
+    """The state that Spark stored is, byte for byte, that of the replay."""
+    stored = stored_states(job)
+    assert stored.keys() == shell.blobs.keys()
+    for name in shell.group_names():
+        replayed = shell.memory(name)
+        replayed.state.check()
+        shell.blobs[name], mine = stored[name], shell.blobs[name]
+        assert encode(shell.memory(name).state) == encode(replayed.state), name
+        shell.blobs[name] = mine
+
+
+def stored_states(job: Job) -> dict[str, bytes]:
+    """What the state store holds, read by a Spark of its own."""
+    import subprocess
+    import sys
+
+    program = f"""
+import json, base64, sys
+from lacuna.local import spark_jars
+from streaming.pipeline import Engine, session
+spark = session(Engine(jars=spark_jars()))
+spark.streams.active  # makes the coordinator of the state stores, without which the reader does not work
+rows = spark.read.format("statestore").load({str(job.home / "checkpoint" / "router")!r})
+rows = rows.selectExpr("key.group AS name", "value.groupState.payload AS payload").collect()
+print(json.dumps({{row.name: base64.b64encode(bytes(row.payload)).decode() for row in rows}}))
+spark.stop()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    import base64
+
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    return {name: base64.b64decode(payload) for name, payload in found.items()}
+
+
+def test_live_equals_simulated_and_replayed(job: Job) -> None:
+    """One history: deliveries as simulated, tables and state as replayed, a clean stop on SIGTERM."""
+    changes, publications = split(list(Workload("zipf", 200, 300).events(job.config)))
+    job.start()
+    send(job, changes)
+    job.settle()
+    send(job, publications)
+    job.archive_settled()
+    assert job.terminate() == 0
+    shell = check_everything(job, changes + publications)
+    check_states(job, shell)
+
+
+def test_killed_again_and_again(job: Job) -> None:
+    """kill -9 in the middle of batches, after the Kafka write, during the archive, during start: no trace remains."""
+    changes, publications = split(list(Workload("uniform", 150, 200).events(job.config)))
+    job.start()
+    send(job, changes)
+    wait_until(lambda: len(job.batches("router")) > 0, "the first batch is planned")
+    job.kill()  # in the middle of the first batch
+    job.start(wait=False)
+    wait_until(lambda: (job.home / "checkpoint" / "lacuna.json").exists(), "it is starting")
+    job.kill()  # during start
+    job.start()
+    before = len(read_topic(job.config.kafka.bootstrap, job.topic("links")))
+    wait_until(
+        lambda: (
+            len(read_topic(job.config.kafka.bootstrap, job.topic("links"))) > before
+            and job.batches("router")[-1] > (job.committed("router") or [-1])[-1]
+        ),
+        "letters are written, the batch is not committed",
+    )
+    job.kill()  # between the router's Kafka write and its commit
+    job.start()
+    job.settle()
+    send(job, publications)
+    wait_until(lambda: len(job.batches("archive")) > len(job.committed("archive")), "the archive is writing")
+    job.kill()
+    job.start()
+    job.archive_settled()
+    assert job.terminate() == 0
+    check_everything(job, changes + publications)
+
+
+def test_bad_records_are_rejects_and_the_good_ones_pass(job: Job) -> None:
+    from kafka import KafkaProducer
+
+    from tests.core.test_events import BAD
+
+    job.start("--only", "router")
+    good = [{"kind": "subscribe", "broker": "oslo", "client": "ann", "id": "s1", "where": {}}]
+    send(job, good)
+    producer = KafkaProducer(bootstrap_servers=job.config.kafka.bootstrap, max_request_size=4 << 20)
+    count = 0
+    for value in (b"{", b"", b"[]", b'{"id": "x"}', b"\xff\xfe", b'{"id":"p","at":{"price":NaN}}'):
+        for kind in ("subscribe", "unsubscribe", "publish"):
+            for key in (b"oslo", b"nowhere", None):
+                producer.send(job.topic(kind), value, key=key)
+                count += 1
+    producer.flush()
+    publication = {"price": 1.0, "volume": 1, "symbol": "IBM"}
+    send(job, [{"kind": "publish", "broker": "rome", "id": "p1", "at": publication}])
+    job.settle()
+    assert job.terminate() == 0
+    assert count >= 50 and len(BAD) >= 50
+    shell = job.replay()
+    rejects = shell.tables()["rejects"]
+    assert len(rejects) == count
+    assert len({(r["topic"], r["offset"]) for r in rejects}) == count
+    assert deliveries(job) == [("oslo", "ann", "s1", "p1")]
+
+
+def test_ctrl_c_stops_cleanly(job: Job) -> None:
+    job.start("--only", "router")
+    assert job.process is not None
+    job.process.send_signal(signal.SIGINT)
+    assert job.process.wait(timeout=120) == 0
