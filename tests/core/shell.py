@@ -36,6 +36,7 @@ class Shell:
         self.read: dict[str, int] = defaultdict(int)
         self.batch = 0
         self.clock = 1_000_000
+        self.inputs = self.topics  # where input is read; a replay reads what a real run had read
 
     def send(self, event: dict[str, Any]) -> None:
         """Put an event into its topic."""
@@ -60,6 +61,12 @@ class Shell:
         self.blobs |= blobs
         self.read |= end
         self.batch += 1
+
+    def run_planned(self, batch: int, end: dict[str, int], now: int) -> None:
+        """A batch as it was planned elsewhere: its number, its end offsets, its moment."""
+        self.batch = batch
+        self.blobs |= self._attempt(end, now, None)
+        self.read |= end
 
     def settle(self, **options: Any) -> None:
         while self.waiting():
@@ -92,7 +99,7 @@ class Shell:
         sorters = [Sorter(self.settings) for _ in range(3 if shuffle else 1)]
         for topic in self._inputs():
             for offset in range(self.read[topic], end[topic]):
-                time, key, value = self.topics[topic][offset]
+                time, key, value = self.inputs[topic][offset]
                 sorter = shuffle.choice(sorters) if shuffle else sorters[0]
                 sorter.add(topic, 0, offset, time, key, value)
         return [row for sorter in sorters for row in sorter.rows(now)]

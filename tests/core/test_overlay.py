@@ -153,6 +153,40 @@ def test_standing_subscription_misses_nothing_in_any_interleaving(data: st.DataO
     check_covering(network)
 
 
+WIDE: list[Event] = [{}, {"x": [5, 7]}, {"x": [0, 5]}, {"x": [2, None]}, {"x": [3, 4], "y": [0, 7]}, {"y": [2, 6]}]
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_make_before_break_in_every_interleaving(data: st.DataObject) -> None:
+    """A small subscription that wide ones cover while they come, change and go; publications hit it all the time."""
+    config = parse(config_text([("b0", "b1"), ("b1", "b2")], data.draw(st.sampled_from(STRATEGY_TABLES))))
+    diary = Diary()
+    network = Network(config, diary)
+    small: Event = {"kind": "subscribe", "broker": "b0", "id": "small", "client": "zoe", "where": {"x": [3, 4]}}
+    wide = {"kind": "subscribe", "broker": "b0", "client": "ann", "id": "w0", "where": {}}
+    for place, event in enumerate((wide, small)):
+        network.feed("b0", message_of(config, event, place), 0, place)
+        network.settle(0)
+    published = 0
+    for place in range(2, data.draw(st.integers(8, 40))):
+        choice = data.draw(st.sampled_from(["receive", "receive", "change", "publish"]))
+        if choice == "receive" and network.waiting:
+            network.receive(data.draw(st.sampled_from(list(network.waiting))), 0)
+        elif choice == "change":
+            event = {"broker": "b0", "client": "ann", "id": data.draw(st.sampled_from(["w0", "w1"]))}
+            event |= data.draw(
+                st.sampled_from([{"kind": "unsubscribe"}, *({"kind": "subscribe", "where": w} for w in WIDE)])
+            )
+            network.feed("b0", message_of(config, event, place), 0, place)
+        else:
+            published += 1
+            shot = {"kind": "publish", "broker": "b2", "id": f"p{place}", "at": {"x": 3, "y": 5, "colour": "red"}}
+            network.feed("b2", message_of(config, shot, place), 0, place)
+    network.settle(0)
+    assert len([d for d in diary.deliveries if d[2] == "small"]) == published
+
+
 @settings(max_examples=60)
 @given(st.data())
 def test_after_any_interleaving_the_overlay_is_as_if_it_had_been_quiet(data: st.DataObject) -> None:
