@@ -14,6 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+import bench
 from bench import BENCHES
 from bench.report import steps
 from lacuna.client_commands import show_summary
@@ -101,7 +102,7 @@ def add_bench(sub: Subparsers) -> None:
         help="measure, and compare with the papers and with peers",
         description="Measure. Figures are ratios within one run.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="benchmarks:\n" + "\n".join(f"  {name:<10} {about}" for name, (_, about) in BENCHES.items()),
+        epilog="benchmarks:\n" + "\n".join(f"  {name:<10} {about}" for name, about in BENCHES.items()),
     )
     command.add_argument("name", nargs="?", choices=sorted(BENCHES), metavar="NAME", help="default: all of them")
     command.add_argument("--quick", action="store_true", help="a minute or two, the same shape")
@@ -113,7 +114,7 @@ def add_bench(sub: Subparsers) -> None:
 def run_bench(args: argparse.Namespace) -> int:
     for name in [args.name] if args.name else sorted(BENCHES):
         with steps() as step:
-            report = BENCHES[name][0](step, quick=args.quick)
+            report = bench.run(name, step, quick=args.quick)
         if args.keep:
             report.keep()
         if args.json:

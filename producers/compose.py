@@ -56,11 +56,14 @@ class Revisions:
 
 
 class Composer:
-    """Makes the bytes of events for one configuration. Not for several threads at once."""
+    """Makes the bytes of events for one configuration. Not for several threads at once.
 
-    def __init__(self, config: Config, clock: Clock = micros) -> None:
+    `check` may be left out for events that are known to be valid; it takes a quarter of the time of a send.
+    """
+
+    def __init__(self, config: Config, clock: Clock = micros, *, check: bool = True) -> None:
         self._context = Context(config.space, config.overlay.brokers)
-        self._clock = clock
+        self._clock, self._check = clock, check
         self._revisions = Revisions()
 
     def compose(self, kind: EventKind, broker: str, fields: Mapping[str, Any]) -> bytes:
@@ -73,7 +76,7 @@ class Composer:
         if kind != "publish" and event.get("rev") is None:
             event["rev"] = self._revisions.after(now)
         value = _encoded(kind, event)
-        outcome = read(self._context, kind, broker, value, now, 0)
+        outcome = read(self._context, kind, broker, value, now, 0) if self._check else None
         if isinstance(outcome, Reject):
             raise EventRefused(kind, event.get("id"), outcome)
         if kind != "publish":

@@ -58,6 +58,7 @@ def connect_producer(bootstrap: str, deadline: float = DEADLINE) -> Any:
         linger_ms=LINGER_MS,
         batch_size=BATCH_BYTES,
         compression_type=COMPRESSION,
+        metrics_enabled=False,
         max_request_size=2 * MOST_BYTES,
         max_block_ms=round(deadline * 1000),
         allow_auto_create_topics=False,

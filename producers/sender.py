@@ -58,9 +58,11 @@ class Sent:
 class Sender:
     """Sends events of any broker and client. May be shared by threads."""
 
-    def __init__(self, config: Config, *, deadline: float = DEADLINE, clock: Clock = micros) -> None:
+    def __init__(
+        self, config: Config, *, deadline: float = DEADLINE, clock: Clock = micros, check: bool = True
+    ) -> None:
         self._bootstrap, self._topics, self._deadline = config.kafka.bootstrap, Topics(config.kafka.prefix), deadline
-        self._composer = Composer(config, clock)
+        self._composer = Composer(config, clock, check=check)
         self._lock = Lock()
         self._unconfirmed: deque[Sent] = deque()
         self._producer = connect_producer(self._bootstrap, deadline)

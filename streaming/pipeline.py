@@ -118,7 +118,10 @@ def router_query(spark: SparkSession, settings: Settings, engine: Engine, checkp
         .writeStream.queryName("router")
         .format("kafka")
         .option("kafka.bootstrap.servers", settings.config.kafka.bootstrap)
+        .option("kafka.compression.type", "zstd")
         .option("kafka.linger.ms", "5")
+        # A batch that expired while the next one was written would turn their order round for ever: rather wait.
+        .option("kafka.delivery.timeout.ms", str(2**31 - 1))
         .option("checkpointLocation", checkpoint)
         .trigger(processingTime=engine.trigger)
         .start()

@@ -79,8 +79,20 @@ class Service:
             if not query.isActive and not self._stop.is_set():
                 raise JobFailed(f"the {name} stopped: {cause_of(query)}")
 
+    def query(self, name: str) -> StreamingQuery:
+        """One of the running queries."""
+        return self._queries[name]
+
     def stop(self) -> None:
         """Stop both queries between batches, then Spark."""
+        try:
+            self.stop_queries()
+        finally:
+            if self._spark is not None:
+                self._spark.stop()
+
+    def stop_queries(self) -> None:
+        """Stop both queries between batches; the session stays."""
         self._stop.set()
         router, archive = self._queries.get("router"), self._queries.get("archive")
         if router is not None and router.isActive:
@@ -90,8 +102,6 @@ class Service:
             archive.stop()
             if not stopped_on_purpose(archive):
                 raise JobFailed(f"the archive stopped: {cause_of(archive)}")
-        if self._spark is not None:
-            self._spark.stop()
 
     def _tick(self) -> None:
         """Let time pass in groups that nothing else touches, so that subscriptions expire there too."""

@@ -1,0 +1,325 @@
+"""`lacuna bench router`: the live router on a real Kafka, with a pass-through query beside it in the same session.
+
+The pass-through query reads the same topics, fans out to the same groups and writes to Kafka, but its stateful
+function is the identity: what it costs is what the engine costs. Figures are ratios to it, within one run:
+
+* `pass_through_ratio` (at least 0.5): publications per second through the router over those of the pass-through, at
+  10,000 subscriptions in 3 attributes: one batch, from the moment it is planned to its commit.
+* `batch_growth_100k_vs_1k` (at most 3): seconds per batch of 1,000 events (900 publications, 100 subscribes) with
+  100,000 and with 1,000 subscriptions on one broker with 4 links.
+* `state_bytes_max_50k` (at most 1,048,576): the largest state of a group at 50,000 subscriptions.
+* `hop_ratio` (at most 1.5): seconds for a publication to cross four hops, client to client, over four pass-through
+  batches; `hop_ratio_archiving` (at most 2.5): the same with the archive running.
+* `archive_ratio` (above 1): rows per second archived over rows per second that the router makes.
+
+Every time is a median of several batches of a warm session.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from kafka import KafkaConsumer
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import expr
+from pyspark.sql.streaming.query import StreamingQuery
+
+from bench.report import Report, Step, median
+from lacuna.local import local_kafka, spark_jars
+from producers.sender import Sender
+from producers.topics import ensure_topics
+from producers.workloads import Workload
+from state.config import Config, parse
+from streaming.checkpoint import adopt
+from streaming.pipeline import Engine, records, session
+from streaming.schemas import OUTPUT, STATE, read_sheaf
+from streaming.service import Service
+from streaming.settings import Settings
+
+SPACE = """
+[space]
+x = {kind = "int", low = 0, high = 1000}
+y = {kind = "int", low = 0, high = 1000}
+z = {kind = "int", low = 0, high = 1000}
+"""
+STAR = SPACE + '[overlay]\nlinks = [["hub", "a"], ["hub", "b"], ["hub", "c"], ["hub", "d"]]\n'
+CHAIN = SPACE + '[overlay]\nlinks = [["n1", "n2"], ["n2", "n3"], ["n3", "n4"], ["n4", "n5"]]\n'
+
+
+def run(step: Step, *, quick: bool) -> Report:
+    """All figures of the live router; `quick` takes a tenth of the subscriptions."""
+    report = Report("router", quick=quick)
+    scale = 10 if quick else 1
+    step("starting Kafka")
+    with tempfile.TemporaryDirectory() as folder, local_kafka(Path(folder) / "kafka", 0) as bootstrap:
+        engine = Engine(jars=spark_jars(), most_records=200_000)
+        bench = Bench(report, step, Path(folder), bootstrap, engine, 3 if quick else 5)
+        bench.star(scale)
+        bench.chain()
+        session(engine).stop()
+    return report
+
+
+@dataclass
+class Bench:
+    """One session, several systems one after another, each on topics and folders of its own."""
+
+    report: Report
+    step: Step
+    folder: Path
+    bootstrap: str
+    engine: Engine
+    repeats: int
+
+    def config(self, text: str, name: str) -> Config:
+        home = self.folder / name
+        lake = f'[lake]\npath = "{home}/lake"\ncheckpoint = "{home}/checkpoint"\n'
+        config = parse(f'{text}[kafka]\nbootstrap = "{self.bootstrap}"\nprefix = "{name}"\n{lake}')
+        ensure_topics(self.bootstrap, name, delivery_partitions=1)
+        return config
+
+    @contextmanager
+    def service(self, config: Config, *, archive: bool = False) -> Iterator[Service]:
+        service = Service(adopt(config, self.engine.partitions), self.engine, archive=archive, tick_seconds=0)
+        service.start()
+        try:
+            yield service
+        finally:
+            service.stop_queries()
+
+    # one broker with four links
+
+    def star(self, scale: int) -> None:
+        config = self.config(STAR, "star")
+        with self.service(config) as service:
+            self._load(config, service, 0, 1_000 // scale)
+            few = self._batches(config, service, "few")
+            self._load(config, service, 1_000 // scale, 10_000 // scale)
+            self._pass_through(config, service)
+            self._load(config, service, 10_000 // scale, 50_000 // scale)
+            largest = largest_state(config)
+            self.report.add("state_bytes_max_50k", float(max(largest.values())), "at most 1,048,576")
+            self.report.details["state_bytes_50k"] = largest
+            self._load(config, service, 50_000 // scale, 100_000 // scale)
+            many = self._batches(config, service, "many")
+        self.report.add("batch_growth_100k_vs_1k", many / few, "at most 3")
+        self.report.details["batch_seconds"] = {"few": round(few, 3), "many": round(many, 3)}
+
+    def _load(self, config: Config, service: Service, begin: int, end: int) -> None:
+        """Bring the hub from `begin` to `end` subscriptions."""
+        self.step(f"subscribing up to {end:,}")
+        workload = Workload("zipf", 100_000, 0, cancelled=0.0)
+        wanted = list(workload.events(config))[begin:end]
+        for first in range(0, len(wanted), 5_000):
+            send(config, [{**event, "broker": "hub"} for event in wanted[first : first + 5_000]])
+            service.wait(service.quiet)
+
+    def _batches(self, config: Config, service: Service, tag: str) -> float:
+        """The median seconds of a batch of 1,000 mixed events at the hub."""
+        self.step(f"measuring batches with {tag} subscriptions")
+        times = []
+        for repeat in range(self.repeats + 2):
+            workload = Workload("zipf", 100, 900, cancelled=0.0, seed=repeat + 100)
+            events = [{**e, "broker": "hub", "id": f"{tag}{repeat}{e['id']}"} for e in workload.events(config)]
+            times.append(self._largest_batch(config, service, events))
+        return median(times[2:])
+
+    def _largest_batch(self, config: Config, service: Service, events: list[dict[str, Any]]) -> float:
+        """Seconds of the batch that took most of these events, per 1,000 of them."""
+        query = service.query("router")
+        before = query.lastProgress["batchId"] if query.lastProgress else -1
+        send(config, events)
+        service.wait(service.quiet)
+        progress = [p for p in query.recentProgress if p["batchId"] > before]
+        first = max(progress, key=lambda p: p["numInputRows"])
+        return float(first["durationMs"]["triggerExecution"] / 1000)
+
+    def _pass_through(self, config: Config, service: Service) -> None:
+        """Rates of one large batch, router and pass-through in turns."""
+        self.step("measuring against the pass-through")
+        settings = adopt(config, self.engine.partitions)
+        plain = pass_through(session(self.engine), settings, self.engine, str(self.folder / "plain-star"))
+        count = 5_000
+        ratios, rates = [], []
+        try:
+            for repeat in range(self.repeats + 1):
+                workload = Workload("zipf", 0, count, seed=repeat)
+                events = [{**e, "broker": "hub", "id": f"pt{repeat}{e['id']}"} for e in workload.events(config)]
+                ours = self._largest_batch(config, service, events)
+                plain.processAllAvailable()
+                theirs = max(plain.recentProgress[-4:], key=lambda p: p["numInputRows"])
+                seconds = theirs["durationMs"]["triggerExecution"] / 1000
+                ratios.append(seconds / ours)
+                rates.append(count / ours)
+        finally:
+            plain.stop()
+        self.report.add("pass_through_ratio", median(ratios[1:]), "at least 0.5")
+        self.report.details["publications_per_s"] = round(median(rates[1:]))
+
+    # five brokers in a line
+
+    def chain(self) -> None:
+        config = self.config(CHAIN, "chain")
+        self.step("measuring hops")
+        with self.service(config) as service:
+            alone, floor = self._hops(config, service, "alone")
+        self.report.add("hop_ratio", alone / (4 * floor), "at most 1.5")
+        self.step("measuring hops with the archive")
+        with self.service(config, archive=True) as service:
+            beside, _ = self._hops(config, service, "beside")
+            self.report.add("hop_ratio_archiving", beside / (4 * floor), "at most 2.5")
+            self.step("measuring the archive")
+            self._archive(config, service)
+        self.report.details["hops"] = {
+            "alone_s": round(alone, 3),
+            "archiving_s": round(beside, 3),
+            "pass_through_batch_s": round(floor, 3),
+        }
+
+    def _hops(self, config: Config, service: Service, tag: str) -> tuple[float, float]:
+        """Seconds from a publication at one end to its delivery at the other, and of a pass-through batch."""
+        send(config, [{"kind": "subscribe", "broker": "n5", "client": "far", "id": "s", "where": {}}])
+        service.wait(service.quiet)
+        times = [self._cross(config, service, f"{tag}{k}") for k in range(self.repeats + 2)]
+        settings = adopt(config, self.engine.partitions)
+        checkpoint = str(self.folder / f"plain-{tag}")
+        plain = pass_through(session(self.engine), settings, self.engine, checkpoint)
+        try:
+            plain.processAllAvailable()
+            floors = []
+            for k in range(self.repeats + 2):
+                self._cross(config, service, f"{tag}floor{k}")
+                plain.processAllAvailable()
+                floors.append(plain.lastProgress["durationMs"]["triggerExecution"] / 1000)
+        finally:
+            plain.stop()
+        return median(times[2:]), median(floors[2:])
+
+    def _cross(self, config: Config, service: Service, name: str) -> float:
+        consumer = KafkaConsumer(
+            f"{config.kafka.prefix}.deliveries",
+            bootstrap_servers=self.bootstrap,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            consumer_timeout_ms=60_000,
+        )
+        began = time.monotonic()
+        send(config, [{"kind": "publish", "broker": "n1", "id": name, "at": {"x": 1, "y": 2, "z": 3}}])
+        for record in consumer:
+            if json.loads(record.value)["publication"] == name:
+                break
+        took = time.monotonic() - began
+        consumer.close()
+        service.wait(service.quiet)
+        return took
+
+    def _archive(self, config: Config, service: Service) -> None:
+        """A burst of publications: rows made per second by the router, and archived per second by the archive."""
+        events = [{**e, "broker": "n1"} for e in Workload("zipf", 0, 20_000).events(config)]
+        before = rows_in(config)
+        began = time.monotonic()
+        send(config, events)
+        service.wait(service.quiet)
+        made = rows_in(config) - before
+        routed = time.monotonic() - began
+        service.wait(service.archived)
+        archived = time.monotonic() - began
+        busy = service.query("archive")
+        seconds = sum(p["durationMs"]["triggerExecution"] for p in busy.recentProgress if p["numInputRows"]) / 1000
+        rows = rows_in(config)
+        self.report.add("archive_ratio", (rows / seconds) / (made / routed), "above 1")
+        self.report.details["archive"] = {
+            "rows": rows,
+            "busy_s": round(seconds, 2),
+            "router_s": round(routed, 2),
+            "caught_up_s": round(archived, 2),
+        }
+
+
+def send(config: Config, events: list[dict[str, Any]]) -> None:
+    """Put events into Kafka and wait until they are there."""
+    with Sender(config) as sender:
+        for event in events:
+            fields = {key: value for key, value in event.items() if key not in ("kind", "broker")}
+            sender.send(event["kind"], event["broker"], fields)
+
+
+def pass_through(spark: SparkSession, settings: Settings, engine: Engine, checkpoint: str) -> StreamingQuery:
+    """The same topics and groups, an identity function with a counter for state, a Kafka sink."""
+    groups = {broker: settings.groups(broker) for broker in settings.config.overlay.brokers}
+    pairs = ", ".join(f"'{b}', array({', '.join(repr(g) for g in names)})" for b, names in groups.items())
+    source = records(spark, settings, engine).withColumn(
+        "group",
+        expr(f"explode(coalesce(map({pairs})[element_at(split(cast(key as string), '>'), -1)], array('none')))"),
+    )
+    topic = settings.topic("deliveries") + "-plain"
+    ensure_plain(settings, topic)
+
+    def identity(key: Any, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
+        count = state.get[0] if state.exists else 0
+        for frame in frames:
+            count += len(frame)
+            yield pd.DataFrame({"topic": topic, "key": frame["key"], "value": frame["value"]})
+        state.update((count, b""))
+
+    stepped = source.groupBy("group").applyInPandasWithState(identity, OUTPUT, STATE, "append", "NoTimeout")
+    return (
+        stepped.writeStream.format("kafka")
+        .option("kafka.bootstrap.servers", settings.config.kafka.bootstrap)
+        .option("checkpointLocation", checkpoint)
+        .start()
+    )
+
+
+def ensure_plain(settings: Settings, topic: str) -> None:
+    """The topic that the pass-through writes to."""
+    from kafka.admin import KafkaAdminClient, NewTopic
+    from kafka.errors import TopicAlreadyExistsError
+
+    admin = KafkaAdminClient(bootstrap_servers=settings.config.kafka.bootstrap)
+    try:
+        admin.create_topics([NewTopic(topic, 1, 1)])
+    except TopicAlreadyExistsError:
+        pass
+    finally:
+        admin.close()
+
+
+def _sheaves(config: Config) -> Iterator[Any]:
+    topic = f"{config.kafka.prefix}.records"
+    consumer = KafkaConsumer(
+        topic,
+        bootstrap_servers=config.kafka.bootstrap,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        consumer_timeout_ms=2_000,
+    )
+    try:
+        for record in consumer:
+            yield read_sheaf(record.value)
+    finally:
+        consumer.close()
+
+
+def rows_in(config: Config) -> int:
+    """Rows in the records topic."""
+    return sum(sheaf.rows for sheaf in _sheaves(config))
+
+
+def largest_state(config: Config) -> dict[str, int]:
+    """The last recorded size of each group's state."""
+    from streaming.schemas import table_of
+
+    sizes: dict[str, int] = {}
+    for sheaf in _sheaves(config):
+        if sheaf.table == "metrics":
+            sizes[sheaf.channel] = table_of(sheaf.stream)["state_bytes"][-1].as_py()
+    return sizes
