@@ -165,6 +165,16 @@ def _from_numbers(stored: bytes) -> NDArray[np.int64]:
     return np.frombuffer(stored, np.uint8).reshape(8, -1).T.copy().view("<i8").reshape(-1).astype(np.int64)
 
 
+def _series(values: Iterable[int]) -> bytes:
+    """Whole numbers that mostly grow, such as times and places: the first, and the steps between them."""
+    column = np.array(list(values), dtype=np.int64)
+    return _numbers(np.diff(column, prepend=np.int64(0)))  # wraps around where it must; so does the sum
+
+
+def _from_series(stored: bytes) -> NDArray[np.int64]:
+    return np.cumsum(_from_numbers(stored))
+
+
 def _texts(values: Sequence[str]) -> Texts:
     encoded = [value.encode() for value in values]
     return Texts(_numbers(len(e) for e in encoded), b"".join(encoded))
@@ -182,7 +192,7 @@ class _Book:
         self.positions: dict[Name, int] = {}
 
     def __call__(self, names: Iterable[Name]) -> bytes:
-        return _numbers([self.positions.setdefault(name, len(self.positions)) for name in names])
+        return _series([self.positions.setdefault(name, len(self.positions)) for name in names])
 
     def stored(self) -> Names:
         return Names(*(_texts([name[k] for name in self.positions]) for k in range(3)))
@@ -204,7 +214,7 @@ def _from_shapes(stored: Shapes, names: Sequence[Name], dims: int) -> list[tuple
     if counts.sum() != len(boxes) or not (boxes[:, 0] < boxes[:, 1]).all():
         raise ValueError("boxes are missing or empty")
     parts = np.split(boxes, np.cumsum(counts)[:-1]) if len(counts) else []
-    return [(names[n], part) for n, part in zip(_from_numbers(stored.names), parts, strict=True)]
+    return [(names[n], part) for n, part in zip(_from_series(stored.names), parts, strict=True)]
 
 
 # The parts of a group
@@ -249,8 +259,8 @@ def _store_ledger(book: _Book, ledger: Ledger) -> StoredLedger:
 
 def _stamps(book: _Book, entries: dict[Name, Standing] | dict[Name, Ended]) -> tuple[bytes, bytes, bytes, bytes]:
     stamps = [entry.stamp for entry in entries.values()]
-    revs = _numbers(NONE if s.rev is None else s.rev for s in stamps)
-    return book(entries), revs, _numbers(s.time for s in stamps), _numbers(s.place for s in stamps)
+    revs = _series(NONE if s.rev is None else s.rev for s in stamps)
+    return book(entries), revs, _series(s.time for s in stamps), _series(s.place for s in stamps)
 
 
 def _restore_ledger(state: Group, stored: StoredLedger, names: Sequence[Name]) -> None:
@@ -263,8 +273,15 @@ def _restore_ledger(state: Group, stored: StoredLedger, names: Sequence[Name]) -
 def _from_stamps(
     stored: tuple[bytes, bytes, bytes, bytes, bytes], names: Sequence[Name]
 ) -> Iterable[tuple[Name, Stamp, int]]:
-    columns = (_from_numbers(column).tolist() for column in stored)
-    for name, rev, time, place, last in zip(*columns, strict=True):
+    names_, revs, times, places, lasts = stored
+    columns = (
+        _from_series(names_),
+        _from_series(revs),
+        _from_series(times),
+        _from_series(places),
+        _from_numbers(lasts),
+    )
+    for name, rev, time, place, last in zip(*(column.tolist() for column in columns), strict=True):
         yield names[name], Stamp(None if rev == NONE else rev, time, place), last
 
 
@@ -295,7 +312,7 @@ def _restore_told(told: Told, stored: StoredTold, names: Sequence[Name]) -> None
 
 def _restore_passive(stored: StoredTold, names: Sequence[Name], dims: int) -> dict[Name, Passive]:
     shapes: list[tuple[Name, Boxes]] = [(n, unstack(keys)) for n, keys in _from_shapes(stored.passive, names, dims)]
-    coverers = [names[k] for k in _from_numbers(stored.coverers)]
+    coverers = [names[k] for k in _from_series(stored.coverers)]
     ends = np.cumsum(_from_numbers(stored.coverer_counts)).tolist()
     rows = zip(shapes, _from_texts(stored.passive_origins), [0, *ends][: len(ends)], ends, strict=True)
     return {

@@ -133,12 +133,13 @@ class Memory:
         return len(self.state.heard) + told
 
     def _take_snapshot(self) -> None:
-        """Snapshot now; of the log only the last chunk stays, for workers that are one batch behind."""
+        """Snapshot now. Of the log the last chunk stays if it is small, for workers that are one batch behind."""
         self._snapshot, self._snapshot_version = encode(self.state), self._version
         version, digest = self._base
-        for chunk, count in self._log[:-1]:
+        last = self._log[-1:] if self._log[-1][1] <= max(FEWEST_CHANGES, self.size() // SHARE_OF_GROUP) else []
+        for chunk, count in self._log[: len(self._log) - len(last)]:
             version, digest = version + count, _next_digest(digest, chunk)
-        self._base, self._log = (version, digest), self._log[-1:]
+        self._base, self._log = (version, digest), last
 
     def _stored(self) -> Stored:
         marks = {sender: (mark.epoch, mark.number) for sender, mark in sorted(self.state.inbox.marks.items())}

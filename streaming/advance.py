@@ -30,7 +30,7 @@ from state.link import Link
 from state.memory import Memory
 from state.messages import LOCAL, Message, Name, Publish
 from state.rows import COUNTS, count_decisions, decision_row, metrics_row, reject_row
-from state.space import Corner, timestamp_text
+from state.space import timestamp_text
 from state.told import Decision
 from state.wire import Packed, read_letter, unpack, write_letter
 from state.wire import pack as pack_message
@@ -57,6 +57,8 @@ MOST_LETTER = 400_000
 """Bytes of messages in one letter, well below Kafka's limit of 1 MiB a record."""
 MOST_ROWS = 4096
 """Rows in one sheaf."""
+
+_json = msgspec.json.Encoder().encode
 
 HELD: dict[tuple[int, str], Memory] = {}
 """Groups that this worker has seen, by epoch and name."""
@@ -186,26 +188,38 @@ class Advance:
         columns["time"] += [publication.moment for publication in matched]
         columns["batch"] += [self._batch] * count
         self._counts["delivered"] += count
-        described: dict[Corner, dict[str, Any]] = {}
-        for name, publication in zip(names, matched, strict=True):
-            at = described.setdefault(publication.point, self._space.describe_point(publication.point))
-            self._deliveries.append(self._delivery(name, publication, at))
+        self._write_deliveries(names, matched)
 
-    def _delivery(self, name: Name, publication: Publish, at: dict[str, Any]) -> Record:
-        self._memory.deliveries += 1
-        value = {
-            "client": name.client,
-            "subscription": name.id,
-            "publication": publication.id,
-            "broker": name.broker,
-            "at": at,
-            "payload": None if publication.payload is None else msgspec.Raw(publication.payload),
-            "time": timestamp_text(publication.moment),
-            "channel": f"{self._setup.broker}>{self._setup.link}",
-            "seq": self._memory.deliveries,
-            "epoch": self._settings.epoch,
-        }
-        return self._settings.topic("deliveries"), name.client.encode(), msgspec.json.encode(value)
+    def _write_deliveries(self, names: list[Name], matched: list[Publish]) -> None:
+        """A record for each delivery, put together from parts: most deliveries share their halves with others."""
+        topic = self._settings.topic("deliveries")
+        channel = f"{self._setup.broker}>{self._setup.link}"
+        end = b',"channel":' + _json(channel) + b',"epoch":%d,"seq":' % self._settings.epoch
+        who: dict[Name, tuple[bytes, bytes]] = {}
+        what: dict[int, bytes] = {}
+        for name, publication in zip(names, matched, strict=True):
+            if name not in who:
+                who[name] = (name.client.encode(), _who(name))
+            if id(publication) not in what:
+                what[id(publication)] = self._what(publication) + end
+            self._memory.deliveries += 1
+            key, begin = who[name]
+            value = begin + what[id(publication)] + b"%d}" % self._memory.deliveries
+            self._deliveries.append((topic, key, value))
+
+    def _what(self, publication: Publish) -> bytes:
+        """The part of a delivery that says what was published."""
+        at = _json(self._space.describe_point(publication.point))
+        time = _json(timestamp_text(publication.moment))
+        parts = (
+            b',"publication":',
+            _json(publication.id),
+            b',"at":',
+            at,
+            b',"payload":',
+            publication.payload or b"null",
+        )
+        return b"".join((*parts, b',"time":', time))
 
     def outcome(self, began: float) -> Outcome:
         """The new state and everything to be written."""
@@ -233,6 +247,12 @@ class Advance:
     def _sheaf(self, number: int, table: str, columns: dict[str, list[Any]]) -> Record:
         channel = f"{self._setup.broker}>{self._setup.link}"
         return sheaf_record(self._settings, channel, number, self._batch, table, columns)
+
+
+def _who(name: Name) -> bytes:
+    """The part of a delivery that says whose it is."""
+    parts = (b'{"client":', _json(name.client), b',"subscription":', _json(name.id), b',"broker":', _json(name.broker))
+    return b"".join(parts)
 
 
 def sheaf_record(

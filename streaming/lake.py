@@ -391,6 +391,8 @@ SPARK_SETTINGS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # 50 tasks to read a log that has a few files.
     "spark.databricks.delta.snapshotPartitions": "2",
+    # delta-rs writes none either.
+    "spark.databricks.delta.writeChecksumFile.enabled": "false",
 }
 
 

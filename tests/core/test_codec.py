@@ -131,15 +131,18 @@ def test_state_of_another_space_is_refused() -> None:
 @settings(max_examples=200)
 @given(st.data())
 def test_damage_is_noticed(data: st.DataObject) -> None:
-    """Any flipped byte and any cut is refused, never taken for state and never a crash of another kind."""
+    """Any flipped byte and any cut is refused, or is one of zstd's few bits without meaning; nothing else happens."""
     state = SMALL
     blob = bytearray(encode(state))
     if data.draw(st.booleans()):
         blob = blob[: data.draw(st.integers(0, len(blob) - 1))]
     else:
         blob[data.draw(st.integers(0, len(blob) - 1))] ^= data.draw(st.integers(1, 255))
-    with pytest.raises(StateError):
-        decode(bytes(blob), state.setup)
+    try:
+        survived = decode(bytes(blob), state.setup)
+    except StateError:
+        return
+    assert encode(survived) == encode(state)
 
 
 SMALL = filled(parse(config_text([("b0", "b1")], '"negative"')), Workload("churn", 20, 0)).groups["b0"]["b1"]

@@ -20,7 +20,7 @@ from streaming.maintenance import maintain, rebuild
 from streaming.schemas import FORMAT, SCHEMAS, Sheaf, pack
 from streaming.settings import Settings
 from tests.core.test_archive_plan import settings_at, value_of
-from tests.core.test_archive_tables import Crash, Record, expected, rows_in, some_log
+from tests.core.test_archive_tables import Crash, Record, counted, expected, rows_in, some_log
 
 pytestmark = pytest.mark.system
 
@@ -112,16 +112,16 @@ def all_tables(number: int) -> list[Record]:
     return [(0, 6 * number + k, value) for k, value in enumerate(values)]
 
 
-@pytest.mark.parametrize("names", [["rust"], ["spark"], ["rust", "spark"]], ids=" then ".join)
+@pytest.mark.parametrize("names", [["rust"], ["spark"], ["rust", "spark"]], ids=" and ".join)
 def test_exactly_once_whatever_is_left_when_it_dies(bench: Bench, names: list[str]) -> None:
-    """Six batches; each dies once, with k of its five tables appended; then it is replayed, by either writer."""
-    name = iter(names * 12)
+    """Six batches; each dies once, with k of its five tables appended, and is replayed, perhaps by the other writer."""
     for appends in range(6):
+        dying, living = names[appends % len(names)], names[(appends + 1) % len(names)]
         bench.add(all_tables(appends))
-        query = bench.run(Fragile(WRITERS[next(name)](bench.where.lake), appends))
+        query = bench.run(Fragile(WRITERS[dying](bench.where.lake), appends))
         assert isinstance(query.failure, Crash)
         assert not stopped_on_purpose(query)
-        bench.done(next(name) if len(names) > 1 and appends % 2 else next(name))
+        bench.done(living)
         assert bench.is_exact()
     assert table_counts(bench.where.lake) == dict.fromkeys(SCHEMAS, 18)
 
@@ -131,14 +131,13 @@ def test_exactly_once_whatever_is_left_when_it_dies(bench: Bench, names: list[st
 
 def test_both_writers_write_the_same_and_may_take_turns(bench: Bench, tmp_path: Path) -> None:
     """Any log with repeats and two epochs, in batches that cut it anywhere; then what a reader in Spark sees."""
-    turns = ("rust", "spark", "rust")
     log = some_log(75, seed=11)
-    for turn, writer in enumerate(turns):
-        bench.add(log[turn * 25 : turn * 25 + 25] if turn < 2 else log[50:])
-        bench.done(writer, most_records=20)
+    for writer, begin, end, most in (("rust", 0, 25, 10), ("spark", 25, 50, 100), ("rust", 50, 99, 10)):
+        bench.add(log[begin:end])
+        bench.done(writer, most_records=most)
     assert bench.is_exact()
     other = Bench(bench.spark, lambda *_: None, settings_like(bench.settings, tmp_path / "other"))
-    other.done("spark", most_records=40)
+    other.done("spark")
     assert rows_in(other.where.lake) == rows_in(bench.where.lake)
     check_in_spark(bench)
 
@@ -156,15 +155,9 @@ def check_in_spark(bench: Bench) -> None:
         described = bench.spark.sql(f"DESCRIBE TABLE delta.`{path}`").collect()
         assert {row["col_name"]: row["comment"] for row in described} == columns
         frame = bench.spark.sql(f"SELECT * FROM delta.`{path}`")
-        assert rows[table] == counted_rows(frame)
+        assert rows[table] == counted(frame.toArrow())
     times = bench.spark.sql(f"SELECT min(time) t FROM delta.`{table_path(bench.where.lake, 'routes')}`")
     assert str(times.schema["t"].dataType) == "TimestampType()"
-
-
-def counted_rows(frame: DataFrame) -> Any:
-    from tests.core.test_archive_tables import counted
-
-    return counted(frame.toArrow())
 
 
 # Stopping
@@ -172,11 +165,12 @@ def counted_rows(frame: DataFrame) -> Any:
 
 @pytest.mark.parametrize("writer", ["rust", "spark"])
 def test_stop_lets_the_batch_end(bench: Bench, writer: str) -> None:
-    """A busy query, and stop in the middle of a batch: that batch is whole, the query ends cleanly, nothing is lost."""
-    bench.add(some_log(60, seed=2))
+    """Upkeep beside a busy query, then stop in the middle of a batch: it is whole, the end is clean, nothing is lost."""
+    bench.add([(0, number, value_of(7, "a>b", number, "routes", 2)) for number in range(1, 61)])
     seen = threading.Event()
     query = bench.start(writer, most_records=5, tell=lambda batch, _: batch == 1 and seen.set())
     assert seen.wait(PATIENCE)
+    maintain(bench.settings, 0)
     query.stop()
     assert not query.isActive
     assert stopped_on_purpose(query)
@@ -234,7 +228,7 @@ def test_a_newer_format_is_refused(bench: Bench) -> None:
 def test_maintain_beside_a_running_archive_then_rebuild(bench: Bench) -> None:
     """Compact and clean while batches come in; then throw the tables away and have the same ones again."""
     query = bench.start("rust", most_records=4, trigger="0 seconds")
-    log = some_log(400, seed=9)
+    log = some_log(160, seed=9)
     bench.add(log)
     wait_for(lambda: query.marks is not None and query.marks.batch >= 5)
     for _ in range(3):
@@ -247,19 +241,17 @@ def test_maintain_beside_a_running_archive_then_rebuild(bench: Bench) -> None:
     with pytest.raises(LacunaError, match="an archive runs"):
         rebuild(bench.settings)
     query.stop()
-    bench.done("spark")
     done = rebuild(bench.settings)
     assert done.rows == {table: sum(rows.values()) for table, rows in expected(log).items()}
-    bench.done("rust")
+    bench.done("spark")
     assert bench.is_exact()
 
 
 def test_rebuild_refuses_a_topic_that_lost_records(bench: Bench, topics: Any) -> None:
     bench.add(some_log(10))
     bench.done("rust")
-    moved = settings_like(bench.settings, Path(bench.where.lake).parent)
-    kafka = bench.settings.config.kafka
-    moved = settings_at(Path(bench.where.lake).parent, bootstrap=kafka.bootstrap, prefix=topics("records"))
+    kafka = bench.settings.config.kafka.bootstrap
+    moved = settings_at(Path(bench.where.lake).parent, bootstrap=kafka, prefix=topics("records"))
     with pytest.raises(LacunaError, match=r"does not hold all that is in the tables: it holds 0 records.*Remedy"):
         rebuild(moved)
     assert bench.is_exact()
