@@ -77,18 +77,23 @@ def run_run(args: argparse.Namespace) -> int:
 def serve(config: Config, args: argparse.Namespace) -> int:
     """Run the service until a signal comes or a query dies."""
     stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+    _heed_signals(stop)
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     service = service_of(config, args)
     try:
         service.start()
+        _heed_signals(stop)  # Spark has put a handler of its own for Ctrl-C
         announce(config, as_json=args.json)
         service.wait(stop.is_set)
         say("stopping between batches")
     finally:
         service.stop()
     return 0
+
+
+def _heed_signals(stop: threading.Event) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
 
 
 def announce(config: Config, *, as_json: bool) -> None:

@@ -115,7 +115,7 @@ def refusals(name: str, path: str) -> Iterator[None]:
         code, text = getattr(error, "errno", None), getattr(error, "strerror", None) or str(error)
         if code in (errno.ENOSPC, errno.EDQUOT) or any(sign in text for sign in FULL):
             rule, remedy = "its disk must have room", "free some space, and start again: nothing is lost"
-            text = next((line for line in text.splitlines() if any(sign in line for sign in FULL)), text)
+            text = next((sign for sign in FULL if sign in text), text)
         elif isinstance(error, OSError):
             rule, remedy = "it must be a folder that this user may write to", "change its owner, or choose another one"
         else:

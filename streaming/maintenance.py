@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, DeltaError
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
@@ -125,16 +125,17 @@ def rebuild(
 ) -> Rebuilt:
     """Remove the tables and the archive's state, so that the next archive fills the tables from the topic.
 
-    Refused while an archive runs, and if the topic no longer holds all that was archived (unless forced). With `keep`
-    the old tables are moved into a folder beside them, which is named in the result.
+    Refused while an archive runs, and if the topic no longer holds all that was archived. With `keep`, the old tables
+    are moved into a folder beside them, which is named in the result; so they are if it cannot be told what the topic
+    must hold, as with a new checkpoint. `force` leaves out all this but `keep`.
     """
     where = places(settings, checkpoint)
     with claimed(where):
         if not force:
-            check_topic(settings, where)
             _refuse_foreign(where)
-        rows = {table: open_table(where.lake, table).count() for table in SCHEMAS if _is_table(where, table)}
-        kept = _aside(where) if keep else None
+        rows = {table: _count(where, table) for table in SCHEMAS}
+        sure = force or check_topic(settings, where) or not any(rows.values())
+        kept = None if sure and not keep else _aside(where)
         for table in SCHEMAS:
             tell(table, "remove")
             _remove(table_path(where.lake, table), kept and f"{kept}/{table}")
@@ -147,12 +148,24 @@ def _is_table(where: Places, table: str) -> bool:
     return DeltaTable.is_deltatable(table_path(where.lake, table))
 
 
+def _count(where: Places, table: str) -> int:
+    """Rows of a table; none if it is missing or damaged."""
+    with suppress(DeltaError, OSError, ValueError):
+        return open_table(where.lake, table).count() if _is_table(where, table) else 0
+    return 0
+
+
+def _is_ours(where: Places, table: str) -> bool:
+    with suppress(DeltaError, OSError, ValueError):
+        return _is_table(where, table) and open_table(where.lake, table).metadata().name == table
+    return False
+
+
 def _refuse_foreign(where: Places) -> None:
     """What lies in the place of a table must be a table that Lacuna made: such a one bears its name."""
     for table in SCHEMAS:
         path = table_path(where.lake, table)
-        known = _is_table(where, table) and DeltaTable(path).metadata().name == table
-        if not known and is_local(path) and not is_vacant(Path(path)):
+        if not _is_ours(where, table) and is_local(path) and not is_vacant(Path(path)):
             raise LacunaError(
                 f"lake.path = {where.lake!r}: {path} is not a table that Lacuna made, and is not removed. Remedy: "
                 "choose another lake.path, or move it away, or force it to be removed"
@@ -180,23 +193,29 @@ def _remove(path: str, kept: str | None = None) -> None:
             system.delete_dir(root)
 
 
-def check_topic(settings: Settings, where: Places) -> None:
-    """See that the records topic holds everything from its beginning to where the archive is."""
+def check_topic(settings: Settings, where: Places) -> bool:
+    """Refuse a records topic that lacks something of what the archive has read; False if nobody knows what that is."""
     topic = settings.topic("records")
     begins, ends = topic_span(settings.config.kafka.bootstrap, topic)
     gone = {partition: begin for partition, begin in begins.items() if begin > 0}
     if gone:
         told = ", ".join(f"{begin} of partition {partition}" for partition, begin in sorted(gone.items()))
         raise _incomplete(topic, f"its first records are gone ({told})")
-    files = MarkFiles(where.marks)
-    numbers = files.numbers()
-    read: dict[str, int] = {}
-    with suppress(StateError):  # damaged marks are a reason to rebuild
-        read = files.get(numbers[-1]).offsets if numbers else {}
+    read = _read_offsets(where)
     for partition, offset in read.items():
         if ends.get(int(partition), 0) < offset:
             had = f"{ends.get(int(partition), 0)} records in partition {partition}, the archive has read {offset}"
             raise _incomplete(topic, f"it holds {had}")
+    return bool(read)
+
+
+def _read_offsets(where: Places) -> dict[str, int]:
+    """How far the archive has read each partition, as its last marks say; damaged ones are a reason to rebuild."""
+    files = MarkFiles(where.marks)
+    numbers = files.numbers()
+    with suppress(StateError):
+        return files.get(numbers[-1]).offsets if numbers else {}
+    return {}
 
 
 def _incomplete(topic: str, what: str) -> LacunaError:

@@ -7,7 +7,6 @@ import random
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -333,6 +332,25 @@ def test_rebuild_needs_kafka() -> None:
         topic_span("localhost:1", "lacuna.records", deadline=0.2)
 
 
+def test_rebuild_removes_only_what_is_ours(tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path / "lake" / "metrics"), pa.table({"mine": [1]}))
+    with pytest.raises(LacunaError, match=r"/metrics is not a table that Lacuna made, and is not removed\. Remedy"):
+        rebuild(settings_at(tmp_path))
+    assert DeltaTable(str(tmp_path / "lake" / "metrics")).count() == 1
+
+
+def test_rebuild_by_force_takes_damaged_tables_too(tmp_path: Path) -> None:
+    run(archive(tmp_path), some_log(30), 0)
+    for log in (tmp_path / "lake" / "routes" / "_delta_log").glob("*.json"):
+        log.write_text("{")
+    with pytest.raises(LacunaError, match="cannot be read as a Delta table"):
+        prepare(settings_at(tmp_path))
+    with pytest.raises(LacunaError, match="/routes is not a table that Lacuna made"):
+        rebuild(settings_at(tmp_path))
+    rebuild(settings_at(tmp_path), force=True)
+    prepare(settings_at(tmp_path))
+
+
 def test_rebuild_forgets_and_keeps(tmp_path: Path) -> None:
     log = some_log(30)
     run(archive(tmp_path), log, 0)
@@ -344,6 +362,6 @@ def test_rebuild_forgets_and_keeps(tmp_path: Path) -> None:
     run(archive(tmp_path), log[:20], 0)
     run(archive(tmp_path), log[20:], 1)
     assert rows_in(f"{tmp_path}/lake") == filled
-    assert rebuild(replace(settings_at(tmp_path)), force=True).kept is None
+    assert rebuild(settings_at(tmp_path), force=True).kept is None
     assert [p.name for p in (tmp_path / "lake").iterdir()] == ["before-rebuild-1"]
     assert [p.name for p in (tmp_path / "checkpoint").iterdir()] == ["archive.lock"]

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka import KafkaProducer
 
 from producers.sender import Sender
 from producers.topics import ensure_topics
 from producers.workloads import Workload
 from state.codec import encode
+from state.events import Context, Reject, read
 from tests.core.oracle import Oracle
 from tests.core.shell import Shell
+from tests.core.test_events import BAD
 from tests.system.live import Job, check_tables, infra, read_topic, wait_until
 
 pytestmark = pytest.mark.system
@@ -88,9 +94,6 @@ def check_states(job: Job, shell: Shell) -> None:
 
 def stored_states(job: Job) -> dict[str, bytes]:
     """What the state store holds, read by a Spark of its own."""
-    import subprocess
-    import sys
-
     program = f"""
 import json, base64, sys
 from lacuna.local import spark_jars
@@ -104,8 +107,6 @@ spark.stop()
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    import base64
-
     found = json.loads(done.stdout.strip().splitlines()[-1])
     return {name: base64.b64decode(payload) for name, payload in found.items()}
 
@@ -155,31 +156,32 @@ def test_killed_again_and_again(job: Job) -> None:
 
 
 def test_bad_records_are_rejects_and_the_good_ones_pass(job: Job) -> None:
-    from kafka import KafkaProducer
-
-    from tests.core.test_events import BAD
-
+    """Every kind of bad record of the fast tests, through a real Kafka; each is one reject with the same rule."""
     job.start("--only", "router")
-    good = [{"kind": "subscribe", "broker": "oslo", "client": "ann", "id": "s1", "where": {}}]
-    send(job, good)
-    producer = KafkaProducer(bootstrap_servers=job.config.kafka.bootstrap, max_request_size=4 << 20)
-    count = 0
-    for value in (b"{", b"", b"[]", b'{"id": "x"}', b"\xff\xfe", b'{"id":"p","at":{"price":NaN}}'):
-        for kind in ("subscribe", "unsubscribe", "publish"):
-            for key in (b"oslo", b"nowhere", None):
-                producer.send(job.topic(kind), value, key=key)
-                count += 1
-    producer.flush()
-    publication = {"price": 1.0, "volume": 1, "symbol": "IBM"}
-    send(job, [{"kind": "publish", "broker": "rome", "id": "p1", "at": publication}])
+    send(job, [{"kind": "subscribe", "broker": "oslo", "client": "ann", "id": "s1", "where": {}}])
+    job.settle()
+    context = Context(job.config.space, job.config.overlay.brokers)
+    records = [(kind, b"oslo", value) for _, _, kind, value in BAD if len(value) < 900_000]
+    records += [("publish", b"nowhere", b"{}"), ("subscribe", None, b"{}")]
+    wrong = [(k, key, v) for k, key, v in records if isinstance(refusal(context, k, key, v), Reject)]
+    producer = KafkaProducer(bootstrap_servers=job.config.kafka.bootstrap)
+    for kind, key, value in wrong:
+        producer.send(job.topic(kind), value, key=key)
+    producer.close()
+    at = {"price": 1.0, "volume": 1, "symbol": "IBM"}
+    send(job, [{"kind": "publish", "broker": "rome", "id": "p1", "at": at}])
     job.settle()
     assert job.terminate() == 0
-    assert count >= 50 and len(BAD) >= 50
-    shell = job.replay()
-    rejects = shell.tables()["rejects"]
-    assert len(rejects) == count
-    assert len({(r["topic"], r["offset"]) for r in rejects}) == count
+    rejects = job.replay().tables()["rejects"]
+    expected_rules = sorted(str(refusal(context, *record).rule) for record in wrong)
+    assert len(wrong) >= 50
+    assert sorted(row["rule"] for row in rejects) == expected_rules
+    assert len({(row["topic"], row["offset"]) for row in rejects}) == len(wrong)
     assert deliveries(job) == [("oslo", "ann", "s1", "p1")]
+
+
+def refusal(context: Context, kind: str, key: bytes | None, value: bytes) -> Any:
+    return read(context, kind, None if key is None else key.decode(), value, 0, 0)
 
 
 def test_ctrl_c_stops_cleanly(job: Job) -> None:
