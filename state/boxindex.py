@@ -23,7 +23,7 @@ for twice as many, so building costs O(B·n/64) words a doubling.
 Order. Slots are given in order of arrival and packing keeps that order, so answers come in order of arrival, however
 often the index was packed or rebuilt from stored state. That is what makes decisions reproducible.
 
-Rejected: an R-tree (libspatialindex answers 4 to 40 times slower from Python, see `bench core`, is not exact on keys
+Rejected: an R-tree (libspatialindex answers 15 to 20 times slower from Python, see `bench core`, is not exact on keys
 above 2^53, and gives answers in an order that depends on its history); one row per bucket "overlaps" instead of two
 (half the words for points, but no answer for boxes).
 """

@@ -88,7 +88,8 @@ class Places:
 
     @property
     def lock(self) -> str:
-        return f"{self.checkpoint}.lock"
+        folder, _, name = self.checkpoint.rpartition("/")
+        return f"{folder}/.{name}.lock"
 
 
 def places(settings: Settings, checkpoint: str | None = None) -> Places:

@@ -364,4 +364,4 @@ def test_rebuild_forgets_and_keeps(tmp_path: Path) -> None:
     assert rows_in(f"{tmp_path}/lake") == filled
     assert rebuild(settings_at(tmp_path), force=True).kept is None
     assert [p.name for p in (tmp_path / "lake").iterdir()] == ["before-rebuild-1"]
-    assert [p.name for p in (tmp_path / "checkpoint").iterdir()] == ["archive.lock"]
+    assert [p.name for p in (tmp_path / "checkpoint").iterdir()] == [".archive.lock"]

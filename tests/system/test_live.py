@@ -28,10 +28,14 @@ pytestmark = pytest.mark.system
 
 
 @pytest.fixture(scope="module")
-def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    home = str(tmp_path_factory.mktemp("kafka"))
-    yield infra("infra.kafka", "start", "--home", home, "--port", "0")["bootstrap"]
-    infra("infra.kafka", "stop", "--home", home)
+def kafka_home(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("kafka"))
+
+
+@pytest.fixture(scope="module")
+def bootstrap(kafka_home: str) -> Iterator[str]:
+    yield infra("infra.kafka", "start", "--home", kafka_home, "--port", "0")["bootstrap"]
+    infra("infra.kafka", "stop", "--home", kafka_home)
 
 
 @pytest.fixture
@@ -153,6 +157,32 @@ def test_killed_again_and_again(job: Job) -> None:
     job.archive_settled()
     assert job.terminate() == 0
     check_everything(job, changes + publications)
+
+
+def test_kafka_stops_and_starts_and_input_comes_twice(job: Job, kafka_home: str) -> None:
+    """The job lives through it; events sent again with the same revision change nothing."""
+    changes, publications = split(list(Workload("clustered", 100, 100).events(job.config)))
+    stamped = [{**event, "rev": number, "time": "2026-01-01T00:00:00Z"} for number, event in enumerate(changes)]
+    job.start()
+    put(job, stamped)
+    job.settle()
+    infra("infra.kafka", "stop", "--home", kafka_home)
+    infra("infra.kafka", "start", "--home", kafka_home)
+    put(job, list(reversed(stamped)))
+    job.settle()
+    send(job, publications)
+    job.archive_settled()
+    assert job.terminate() == 0
+    check_everything(job, changes + publications)
+
+
+def put(job: Job, events: list[dict[str, Any]]) -> None:
+    """Events as they are, with nothing but a Kafka client."""
+    producer = KafkaProducer(bootstrap_servers=job.config.kafka.bootstrap)
+    for event in events:
+        value = {key: item for key, item in event.items() if key not in ("kind", "broker")}
+        producer.send(job.topic(event["kind"]), json.dumps(value).encode(), key=event["broker"].encode())
+    producer.close()
 
 
 def test_bad_records_are_rejects_and_the_good_ones_pass(job: Job) -> None:
