@@ -62,6 +62,7 @@ def create(bootstrap: str, topic: str) -> None:
     """Make a topic of one partition, and see that it is the only one."""
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
     admin.create_topics([NewTopic(topic, 1, 1)])
+    admin.wait_for_topics([topic], timeout_ms=30_000)
     assert admin.list_topics() == [topic]
     admin.close()
 
