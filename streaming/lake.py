@@ -389,8 +389,8 @@ SHEAVES = pa.schema(
 SPARK_SETTINGS = {
     # INT96, the default, has no statistics and is no timestamp to some readers.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # 50 tasks to read a log that has a few files.
-    "spark.databricks.delta.snapshotPartitions": "2",
+    # The default is 50 tasks, to read a log of a few files.
+    "spark.databricks.delta.snapshotPartitions": "1",
     # delta-rs writes none either.
     "spark.databricks.delta.writeChecksumFile.enabled": "false",
 }

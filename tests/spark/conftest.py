@@ -24,6 +24,8 @@ from streaming.pipeline import Engine, session
 
 ROOT = Path(__file__).resolve().parents[2]
 NUMBERS = itertools.count()
+QUICK = "-XX:TieredStopAtLevel=1"
+"""A JVM that lives for minutes spends more on its best compiler than it gains by it."""
 
 Topics = Callable[..., str]
 Put = Callable[[str, Iterable[tuple[int, bytes | None, bytes]]], None]
@@ -43,7 +45,9 @@ def spark() -> Iterator[SparkSession]:
     """The Spark session of this run."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     jars = program("infra.fetch", "spark")["spark"]["jars"]
-    spark = session(Engine(master="local[2,4]", jars=jars, partitions=2))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JDK_JAVA_OPTIONS", QUICK)
+        spark = session(Engine(master="local[2,4]", jars=jars, partitions=2))
     yield spark
     for query in spark.streams.active:
         query.stop()
