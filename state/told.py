@@ -84,7 +84,7 @@ class Told:
     def restore(self, active: BoxList, origins: dict[Name, str], passive: dict[Name, Passive]) -> None:
         """Take over stored lists, passive ones with serials 0, 1, 2 ... The strategy begins anew on top of them."""
         self.active, self.origins, self.passive = active, origins, passive
-        self.strategy = self.spec.build(Box(*self.space.domain), active)
+        self.strategy = self.spec.build(self.space, active)
         self._serial = len(passive)
         self._dependants: dict[Name, dict[Name, None]] = {}
         for name, entry in passive.items():
@@ -136,7 +136,7 @@ class Told:
     ) -> Decision:
         self.active.add(name, boxes)
         self.origins[name] = origin
-        self.strategy.added(boxes)
+        self.strategy.added(name, boxes)
         reason = f"{why}: {verdict.reason}" if why else verdict.reason
         return Decision(action, name, origin, reason, boxes, witness=verdict.witness, nodes=verdict.nodes)
 
@@ -144,7 +144,7 @@ class Told:
         """Take a name out of the active list; returns its boxes, its origin, and who leaned on it."""
         boxes, origin = self.active.boxes(name), self.origins.pop(name)
         self.active.remove(name)
-        self.strategy.removed(boxes)
+        self.strategy.removed(name, boxes)
         return boxes, origin, list(self._dependants.get(name, ()))
 
     def _withhold(self, name: Name, boxes: Boxes, origin: str, verdict: Verdict) -> Decision:

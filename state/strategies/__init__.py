@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from state.boxes import Box
 from state.boxlist import BoxList
 from state.errors import ConfigError
+from state.space import Space
 from state.strategies.auto import Auto
 from state.strategies.base import Dump, Strategy, Verdict
 from state.strategies.cover import Cover
@@ -80,9 +80,9 @@ class Spec:
         covering = str(parameters.pop("covering", "lazy"))
         return cls(name, tuple(sorted(parameters.items())), covering)
 
-    def build(self, domain: Box, active: BoxList) -> Strategy:
+    def build(self, space: Space, active: BoxList) -> Strategy:
         """The strategy itself, on top of a list of active subscriptions."""
-        return STRATEGIES[self.name](domain, active, **dict(self.parameters))
+        return STRATEGIES[self.name](space, active, **dict(self.parameters))
 
     def __str__(self) -> str:
         extra = dict(self.parameters) | ({} if self.covering == "lazy" else {"covering": self.covering})

@@ -22,9 +22,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from state.boxes import Box, Boxes
+from state.boxes import Boxes
 from state.boxlist import BoxList
 from state.errors import StateError
+from state.messages import Name
+from state.space import Space
 from state.strategies.base import Dump, Strategy, Verdict
 from state.strategies.negative import Negative
 from state.strategies.union import BUDGET, Union
@@ -41,11 +43,11 @@ class Auto(Strategy):
 
     name = "auto"
 
-    def __init__(self, domain: Box, active: BoxList, budget: int = BUDGET) -> None:
-        super().__init__(domain, active)
-        self._union, self._glance = Union(domain, active, budget), Union(domain, active, min(HARD, budget))
+    def __init__(self, space: Space, active: BoxList, budget: int = BUDGET) -> None:
+        super().__init__(space, active)
+        self._union, self._glance = Union(space, active, budget), Union(space, active, min(HARD, budget))
         self._negative: Negative | None = None
-        self._stage = EASY if len(domain.lo) <= MOST_DIMS else DROPPED
+        self._stage = EASY if space.dims <= MOST_DIMS else DROPPED
 
     @property
     def negative_rectangles(self) -> int | None:
@@ -62,19 +64,19 @@ class Auto(Strategy):
         return (self._negative or self._union).decide(boxes)
 
     def _keep(self) -> None:
-        self._stage, self._negative = KEPT, Negative(self.domain, self.active)
+        self._stage, self._negative = KEPT, Negative(self.space, self.active)
         for name in self.active:
-            self.added(self.active.boxes(name))
+            self.added(name, self.active.boxes(name))
 
-    def added(self, boxes: Boxes) -> None:
+    def added(self, name: Name, boxes: Boxes) -> None:
         if self._negative is not None:
-            self._negative.added(boxes)
+            self._negative.added(name, boxes)
             if self._negative.negative_rectangles > MOST_RECTANGLES:
                 self._stage, self._negative = DROPPED, None
 
-    def removed(self, boxes: Boxes) -> None:
+    def removed(self, name: Name, boxes: Boxes) -> None:
         if self._negative is not None:
-            self._negative.removed(boxes)
+            self._negative.removed(name, boxes)
 
     def dump(self) -> Dump:
         inner = Dump() if self._negative is None else self._negative.dump()
@@ -85,7 +87,7 @@ class Auto(Strategy):
             raise StateError("the stored state of strategy auto is damaged")
         self._stage, self._negative = int(dump.numbers[0]), None
         if self._stage == KEPT:
-            self._negative = Negative(self.domain, self.active)
+            self._negative = Negative(self.space, self.active)
             self._negative.restore(Dump(dump.numbers[1:], dump.small))
 
     def check(self) -> None:

@@ -25,7 +25,7 @@ from state.boxes import Box, Boxes
 from state.boxlist import BoxList
 from state.errors import InvariantError
 from state.messages import Name
-from state.space import Keys
+from state.space import Keys, Space
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +53,19 @@ class Strategy(ABC):
 
     name: ClassVar[str]
 
-    def __init__(self, domain: Box, active: BoxList) -> None:
-        self.domain, self.active = domain, active
+    def __init__(self, space: Space, active: BoxList) -> None:
+        self.space, self.active = space, active
+        self.domain = Box(*space.domain)
 
     @abstractmethod
     def decide(self, boxes: Boxes) -> Verdict:
         """Do the active subscriptions cover all of these boxes?"""
 
-    def added(self, boxes: Boxes) -> None:  # noqa: B027 - many strategies keep nothing
-        """A subscription with these boxes is now active."""
+    def added(self, name: Name, boxes: Boxes) -> None:  # noqa: B027 - many strategies keep nothing
+        """The subscription `name` with these boxes is now active."""
 
-    def removed(self, boxes: Boxes) -> None:  # noqa: B027
-        """A subscription with these boxes is not active any more."""
+    def removed(self, name: Name, boxes: Boxes) -> None:  # noqa: B027
+        """The subscription `name` with these boxes is not active any more."""
 
     @property
     def negative_rectangles(self) -> int | None:

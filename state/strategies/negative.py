@@ -15,7 +15,7 @@ from state.boxlist import BoxList
 from state.errors import InvariantError
 from state.messages import Name
 from state.negative import NegativeRtree, NegativeSpace, NegativeTree
-from state.space import Keys
+from state.space import Keys, Space
 from state.strategies.base import Dump, Strategy, Verdict, keys_of, merged, said
 from state.strategies.union import BUDGET
 
@@ -29,22 +29,22 @@ class Negative(Strategy):
 
     def __init__(
         self,
-        domain: Box,
+        space: Space,
         active: BoxList,
         index: Literal["tree", "rtree"] = "tree",
         order: Literal["overlap", "fixed"] = "overlap",
     ) -> None:
-        super().__init__(domain, active)
+        super().__init__(space, active)
         self._kind, self._by_overlap = SPACES[index], order == "overlap"
-        self.space: NegativeSpace = self._kind(domain.keys(), by_overlap=self._by_overlap)
+        self.negative: NegativeSpace = self._kind(self.domain.keys(), by_overlap=self._by_overlap)
 
     @property
     def negative_rectangles(self) -> int:
-        return self.space.count
+        return self.negative.count
 
     def decide(self, boxes: Boxes) -> Verdict:
         for box in boxes:
-            gap = self.space.gap(box.keys())
+            gap = self.negative.gap(box.keys())
             if gap is not None:
                 return Verdict(False, "gap", witness=Box.of(gap), nodes=1)
         return self._certified(boxes)
@@ -59,28 +59,28 @@ class Negative(Strategy):
         coverers = merged(parts)
         return Verdict(True, said(coverers), coverers, nodes=work)
 
-    def added(self, boxes: Boxes) -> None:
+    def added(self, name: Name, boxes: Boxes) -> None:
         for keys in keys_of(boxes):
-            self.space.cover(keys)
+            self.negative.cover(keys)
 
-    def removed(self, boxes: Boxes) -> None:
+    def removed(self, name: Name, boxes: Boxes) -> None:
         for keys in keys_of(boxes):
-            self.space.uncover(self._uncovered(keys))
+            self.negative.uncover(self._uncovered(keys))
 
     def _uncovered(self, keys: Keys) -> Keys:
         return self.active.without(keys, by_overlap=self._by_overlap)
 
     def dump(self) -> Dump:
-        return Dump(*self.space.dump())
+        return Dump(*self.negative.dump())
 
     def restore(self, dump: Dump) -> None:
-        self.space = self._kind.restored(self.domain.keys(), dump.numbers, dump.small, by_overlap=self._by_overlap)
+        self.negative = self._kind.restored(self.domain.keys(), dump.numbers, dump.small, by_overlap=self._by_overlap)
 
     def check(self) -> None:
         """Rule (N): disjoint, and exactly what the active ones leave uncovered."""
-        self.space.check()
+        self.negative.check()
         for keys in self.active.all_keys():
-            gap = self.space.gap(keys)
+            gap = self.negative.gap(keys)
             if gap is not None:
                 raise InvariantError(f"negative rectangles reach into an active subscription: {gap.tolist()}")
         for rectangle in self._uncovered(self.domain.keys()):
@@ -89,6 +89,6 @@ class Negative(Strategy):
 
     def _covered_part(self, box: Keys) -> Keys:
         """What is left of a box after the negative rectangles are subtracted from it."""
-        names = [Name("", "", str(k)) for k in range(self.space.count)]
-        rectangles = BoxList(box.shape[1], zip(names, self.space.rectangles()[:, None], strict=True))
+        names = [Name("", "", str(k)) for k in range(self.negative.count)]
+        rectangles = BoxList(box.shape[1], zip(names, self.negative.rectangles()[:, None], strict=True))
         return rectangles.without(box, by_overlap=True)

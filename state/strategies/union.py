@@ -10,6 +10,7 @@ from state.boxes import Box, Boxes
 from state.boxlist import BoxList
 from state.cover import GAP, UNKNOWN
 from state.messages import Name
+from state.space import Space
 from state.strategies.base import Strategy, Verdict, merged, said
 
 BUDGET = 10_000
@@ -21,8 +22,8 @@ class Union(Strategy):
 
     name = "union"
 
-    def __init__(self, domain: Box, active: BoxList, budget: int = BUDGET) -> None:
-        super().__init__(domain, active)
+    def __init__(self, space: Space, active: BoxList, budget: int = BUDGET) -> None:
+        super().__init__(space, active)
         self.budget = budget
 
     def decide(self, boxes: Boxes) -> Verdict:

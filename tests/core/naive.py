@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from state.boxes import Box
 from state.boxes import subtract as cut
 from state.messages import Name
-from state.space import LARGEST_INT, Corner, Keys
+from state.space import LARGEST_INT, Attribute, Corner, Keys, Space
 
 few = settings(max_examples=30)
 """For tests that stand for many: each combination of their parameters is tried with this many examples."""
@@ -80,6 +80,12 @@ def disjoint(boxes: Iterable[Keys]) -> bool:
 def domain(dims: int, size: int = SIZE) -> Keys:
     """The box of all points with coordinates from 0 below `size`."""
     return keys((0,) * dims, (size,) * dims)
+
+
+def space_of(domain: Box) -> Space:
+    """The space of whole numbers with this domain."""
+    sides = enumerate(zip(domain.lo, domain.hi, strict=True))
+    return Space(tuple(Attribute(f"x{i}", "int", lo, hi - 1) for i, (lo, hi) in sides))
 
 
 def spread(small: Keys) -> Keys:

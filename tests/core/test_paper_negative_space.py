@@ -43,11 +43,11 @@ def test_figures_2_3_and_5_one_four_seven_seven_and_s3_is_subsumed(kind: Kind, b
 @pytest.mark.parametrize("order", ["fixed", "overlap"])
 def test_figure_2_s3_is_covered_by_s1_and_s2_together_but_by_neither(index: str, order: str) -> None:
     active = BoxList(2)
-    strategy = Negative(DOMAIN, active, index, order)  # type: ignore[arg-type]
+    strategy = Negative(naive.space_of(DOMAIN), active, index, order)  # type: ignore[arg-type]
     for k, s in ((1, S1), (2, S2)):
         assert not strategy.decide((s,)).covered
         active.add(name(k), (s,))
-        strategy.added((s,))
+        strategy.added(name(k), (s,))
     verdict = strategy.decide((S3,))
     assert verdict.covered
     assert set(verdict.coverers) == {name(1), name(2)}

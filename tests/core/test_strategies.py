@@ -50,7 +50,7 @@ class World:
         self.size = SIZES[self.dims]
         self.domain = Box.of(naive.domain(self.dims, self.size))
         self.active = BoxList(self.dims)
-        self.strategy = self.spec.build(self.domain, self.active)
+        self.strategy = self.spec.build(naive.space_of(self.domain), self.active)
 
     def subscribe(self, boxes: Keys) -> Verdict:
         """Decide as `told` does: what is not covered becomes active."""
@@ -62,19 +62,19 @@ class World:
 
     def add(self, one: Name, boxes: Keys) -> None:
         self.active.add(one, unstack(boxes))
-        self.strategy.added(unstack(boxes))
+        self.strategy.added(one, unstack(boxes))
         self.held[one] = boxes
 
     def unsubscribe(self, one: Name) -> None:
         boxes = self.held.pop(one)
         self.active.remove(one)
-        self.strategy.removed(unstack(boxes))
+        self.strategy.removed(one, unstack(boxes))
 
     def store(self) -> None:
         """Go on with what a dump and the list of active ones give."""
         dump = self.strategy.dump()
         self.active = BoxList(self.dims, [(one, self.active.keys(one)) for one in self.active])
-        self.strategy = self.spec.build(self.domain, self.active)
+        self.strategy = self.spec.build(naive.space_of(self.domain), self.active)
         self.strategy.restore(dump)
 
     @property
@@ -402,16 +402,16 @@ def test_auto_is_exact_through_all_its_stages(dims: int, most: int, monkeypatch:
 def test_auto_as_it_is_set_keeps_rectangles_once_a_question_is_hard() -> None:
     count = auto.HARD + 10
     active = BoxList(2)
-    strategy = auto.Auto(Box((0, 0), (count, 9)), active)
+    strategy = auto.Auto(naive.space_of(Box((0, 0), (count, 9))), active)
     for k in range(count):
         active.add(name(k), (Box((k, 0), (k + 1, 9)),))
-        strategy.added(active.boxes(name(k)))
+        strategy.added(name(k), active.boxes(name(k)))
     assert strategy.decide((Box((0, 0), (auto.HARD, 9)),)).covered
     assert stage(strategy) == auto.EASY
     verdict = strategy.decide((Box((0, 0), (count, 9)),))
     assert (verdict.covered, len(verdict.coverers), stage(strategy)) == (True, count, auto.KEPT)
     active.remove(name(7))
-    strategy.removed((Box((7, 0), (8, 9)),))
+    strategy.removed(name(7), (Box((7, 0), (8, 9)),))
     assert strategy.decide((Box((0, 0), (count, 9)),)).witness == Box((7, 0), (8, 9))
 
 
@@ -465,7 +465,7 @@ def test_a_specification_is_a_name_or_a_table() -> None:
 
 def test_every_strategy_can_be_built_with_every_default() -> None:
     for one, kind in STRATEGIES.items():
-        built = Spec.of(one, "here").build(Box((0, 0), (9, 9)), BoxList(2))
+        built = Spec.of(one, "here").build(naive.space_of(Box((0, 0), (9, 9))), BoxList(2))
         assert isinstance(built, kind)
         assert built.name == one
 
