@@ -68,9 +68,9 @@ def check_covering(network: Network) -> None:
             active = cells(link.told.active.all_keys())
             for entry in link.told.passive.values():
                 assert not (cells(np.stack([b.keys() for b in entry.boxes])) & ~active).any(), "rule (C)"
-            space = getattr(link.told.strategy, "space", None)
-            if space is not None:
-                assert (cells(space.rectangles()) == ~active).all(), "rule (N)"
+            negative = getattr(link.told.strategy, "negative", None)
+            if negative is not None:
+                assert (cells(negative.rectangles()) == ~active).all(), "rule (N)"
 
 
 @settings(max_examples=120)
@@ -259,8 +259,8 @@ def test_unsubscribing_everything_leaves_nothing(data: st.DataObject) -> None:
             assert len(state.heard) == 0
             if isinstance(state, Link):
                 assert len(state.told) == 0
-                space = getattr(state.told.strategy, "space", None)
-                assert space is None or cells(space.rectangles()).all()
+                negative = getattr(state.told.strategy, "negative", None)
+                assert negative is None or cells(negative.rectangles()).all()
 
 
 @settings(max_examples=60)
