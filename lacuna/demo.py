@@ -11,9 +11,10 @@ import argparse
 import json
 import logging
 import shutil
+import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +55,8 @@ bootstrap = "127.0.0.1:9092"
 prefix = "demo"
 
 [lake]
-path = "lake"
-checkpoint = "checkpoint"
+path = "HOME/lake"
+checkpoint = "HOME/checkpoint"
 """
 
 Delivery = tuple[str, str, str, str]
@@ -83,11 +84,9 @@ def run_demo(args: argparse.Namespace) -> int:
 
 
 def _config(home: Path, bootstrap: str) -> Config:
-    text = CONFIG.replace("127.0.0.1:9092", bootstrap)
+    text = CONFIG.replace("127.0.0.1:9092", bootstrap).replace("HOME", home.resolve().as_posix())
     (home / "lacuna.toml").write_text(text)
-    config = parse(text)
-    lake = replace(config.lake, path=str(home / "lake"), checkpoint=str(home / "checkpoint"))
-    return replace(config, lake=lake)
+    return parse(text)
 
 
 @dataclass
@@ -249,9 +248,16 @@ def _show(report: dict[str, Any], config: Config) -> None:
             title="the whole overlay",
         )
     )
-    console.print(f"The Delta tables are in {report['lake']}. Two queries to try, from {report['home']}:")
+    console.print(f"The Delta tables are in {report['lake']}. Two queries to try:")
     for query in (
         "SELECT broker, link, action, count(*) AS n FROM decisions GROUP BY ALL ORDER BY ALL",
         "SELECT subscription, link, coverers FROM decisions WHERE action = 'withhold' AND size(coverers) > 1 LIMIT 5",
     ):
-        console.print(f'  lacuna sql "{query}"', highlight=False, soft_wrap=True)
+        command = f"{_shortest(Path(sys.argv[0]))} sql --config {report['home']}/lacuna.toml"
+        console.print(f'  {command} "{query}"', highlight=False, soft_wrap=True)
+
+
+def _shortest(path: Path) -> Path:
+    """A path as one would type it here."""
+    full = path.resolve()
+    return full.relative_to(Path.cwd()) if full.is_relative_to(Path.cwd()) else path

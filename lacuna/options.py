@@ -67,6 +67,14 @@ def add_engine_options(command: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="a setting of Spark's; may be given several times",
     )
+    command.add_argument(
+        "--maintain",
+        type=float,
+        default=24.0,
+        metavar="HOURS",
+        help="hours between two times that the tables are compacted and cleaned, in a process of its own and at the "
+        "lowest priority; 0: never (default: %(default)s)",
+    )
     command.add_argument("--only", choices=("router", "archive"), help="run one of the two queries")
     command.add_argument("--json", action="store_true", help="print one JSON object when it is running")
 

@@ -7,13 +7,16 @@ import json
 import logging
 import os
 import signal
+import subprocess
 import sys
 import threading
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.status import Status
 from rich.table import Table
 
 from lacuna.client_commands import show_summary
@@ -24,11 +27,14 @@ from state.config import Config
 from state.errors import LacunaError
 from state.rows import TABLES
 from streaming.checkpoint import adopt, known
-from streaming.maintenance import maintain, rebuild
+from streaming.maintenance import maintain, next_due, rebuild
 from streaming.pipeline import Engine, session
 from streaming.service import Service
+from streaming.settings import Settings
 
 CONSOLE = Console(stderr=True)
+LAST = ("nice", "-n", "19")
+"""Put before a command that is to take only the time that nobody else wants."""
 
 
 def say(text: str) -> None:
@@ -80,15 +86,64 @@ def serve(config: Config, args: argparse.Namespace) -> int:
     _heed_signals(stop)
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     service = service_of(config, args)
+    upkeep = Upkeep(service.settings, args.config, args.maintain if service.archive else 0)
     try:
         service.start()
         _heed_signals(stop)  # Spark has put a handler of its own for Ctrl-C
         announce(config, as_json=args.json)
-        service.wait(stop.is_set)
+        with CONSOLE.status("running") as status:
+            service.wait(stop.is_set, meanwhile=lambda: _watch(service, upkeep, status))
         say("stopping between batches")
     finally:
+        upkeep.stop()
         service.stop()
     return 0
+
+
+def _watch(service: Service, upkeep: Upkeep, status: Status) -> None:
+    """What is done between two looks at the queries: upkeep, and a line of progress where a person watches."""
+    upkeep.look()
+    if CONSOLE.is_terminal:
+        parts = (f"{name}: batch {p['batch']:,}, {p['rows']:,} records" for name, p in service.progress().items())
+        status.update(" | ".join(parts) or "waiting for the first batch")
+
+
+class Upkeep:
+    """Compaction and cleaning by schedule: `lacuna archive maintain` in a process of its own, nice to all others.
+
+    So it takes no memory of the job and no time that the router could use, and if it fails the job goes on: the tables
+    only stay larger than they need be, and the next time it is tried again.
+    """
+
+    def __init__(self, settings: Settings, config: str, every_hours: float) -> None:
+        self._config, self._every = config, every_hours
+        self._process: subprocess.Popen[bytes] | None = None
+        self._due = next_due(settings, every_hours) if every_hours > 0 else None
+
+    def look(self) -> None:
+        """Begin if it is time to, and say how it ended."""
+        if self._process is not None:
+            self._look_after(self._process)
+        elif self._due is not None and self._due <= datetime.now(UTC):
+            self._due = datetime.now(UTC) + timedelta(hours=self._every)
+            command = [*LAST, sys.executable, "-m", "lacuna", "archive", "maintain", "--config", self._config]
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+            )
+
+    def _look_after(self, process: subprocess.Popen[bytes]) -> None:
+        if process.poll() is None:
+            return
+        said = process.stderr.read().decode(errors="replace").strip() if process.stderr else ""
+        failed = f"the tables could not be maintained: {said[-500:]}"
+        say(failed if process.returncode else "the tables are maintained")
+        self._process = None
+
+    def stop(self) -> None:
+        """End it, if it is at work: what it had not committed it has not done."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait()
 
 
 def _heed_signals(stop: threading.Event) -> None:

@@ -27,14 +27,11 @@ wish to stop at its beginning, and ends the query with `StopArchive`; `ArchiveQu
 
 from __future__ import annotations
 
-import fcntl
-import os
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -43,7 +40,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from state.errors import InvariantError, LacunaError, StateError
+from state.errors import InvariantError, StateError
+from streaming.claims import claim, release, taken
 from streaming.lake import (
     WRITERS,
     Head,
@@ -376,7 +374,7 @@ def archive_query(
     where = places(settings, checkpoint)
     wish = threading.Event()
     asked = stop.is_set if isinstance(stop, threading.Event) else stop
-    lock = claim(where)
+    lock = claim_archive(where)
     try:
         prepare(settings, checkpoint)
         chosen = WRITERS[writer](where.lake) if isinstance(writer, str) else writer
@@ -385,7 +383,7 @@ def archive_query(
         sink = sink.option("checkpointLocation", where.checkpoint)
         query = ArchiveQuery(_start(spark, sink, trigger), archive, wish)
     except BaseException:
-        _release(lock)
+        release(lock)
         raise
     _CLAIMS[where.lock] = (lock, query)
     return query
@@ -460,44 +458,22 @@ _CLAIMS: dict[str, tuple[int, ArchiveQuery]] = {}
 """Locks that this process holds, by their path, and the query that each is for."""
 
 
-def claim(where: Places) -> int:
-    """Lock the archive's checkpoint for this process; the lock goes with the process. Returns the open file."""
-    if not is_local(where.lock):
-        return -1
+def claim_archive(where: Places) -> int:
+    """Lock the archive's checkpoint, also where a query of this process that has ended still holds it."""
     held = _CLAIMS.pop(where.lock, None)
     if held is not None and held[1].isActive:
         _CLAIMS[where.lock] = held
-        raise _claimed(where)
+        raise taken(where.checkpoint, "an archive")
     if held is not None:
-        _release(held[0])
-    with refusals("lake.checkpoint", where.checkpoint):
-        Path(where.lock).parent.mkdir(parents=True, exist_ok=True)
-        lock = os.open(where.lock, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        raise _claimed(where) from None
-    return lock
-
-
-def _claimed(where: Places) -> LacunaError:
-    return LacunaError(
-        f"{where.checkpoint}: an archive runs on this checkpoint already, and there can be only one. Remedy: stop it "
-        "first, or use another lake.checkpoint and lake.path"
-    )
-
-
-def _release(lock: int) -> None:
-    if lock >= 0:
-        os.close(lock)
+        release(held[0])
+    return claim(where.lock, where.checkpoint, "an archive")
 
 
 @contextmanager
 def claimed(where: Places) -> Iterator[None]:
     """Be sure, for a while, that no archive runs on this checkpoint."""
-    lock = claim(where)
+    lock = claim_archive(where)
     try:
         yield
     finally:
-        _release(lock)
+        release(lock)

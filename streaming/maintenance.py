@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,6 +33,7 @@ from streaming.settings import Settings
 
 WEEK = 7 * 24
 DAY = 24
+NOTE = ".maintained"
 TRIES = 5
 """How often a compaction that met another one is tried."""
 Say = Callable[[str, str], None]
@@ -72,7 +74,26 @@ def maintain(
     if retention_hours < 0:
         raise LacunaError(f"retention = {retention_hours} hours: it cannot be negative. Remedy: give 0 or more.")
     lake = settings.config.lake.path
-    return {table: _maintain(lake, table, retention_hours, target_bytes, tell) for table in SCHEMAS}
+    done = {table: _maintain(lake, table, retention_hours, target_bytes, tell) for table in SCHEMAS}
+    _note(settings)
+    return done
+
+
+def _note(settings: Settings) -> None:
+    """Leave a note of when the tables were last maintained, for `next_due`."""
+    system, root = file_system(settings.config.lake.checkpoint)
+    with system.open_output_stream(f"{root}/{NOTE}") as file:
+        file.write(b"")
+
+
+def next_due(settings: Settings, every_hours: float) -> datetime:
+    """When the tables are to be maintained next: counted from the last time, or from when the checkpoint was made.
+
+    From the job's start it would never come for a job that is restarted every night.
+    """
+    system, root = file_system(settings.config.lake.checkpoint)
+    last = system.get_file_info(f"{root}/{NOTE}").mtime or datetime.fromtimestamp(settings.epoch / 1e6, UTC)
+    return last.astimezone(UTC) + timedelta(hours=every_hours)
 
 
 def _maintain(lake: str, table: str, retention_hours: int, target_bytes: int | None, tell: Say) -> Upkeep:

@@ -24,6 +24,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from state.errors import LacunaError
 from streaming.archive import archive_query, stopped_on_purpose
+from streaming.claims import NOTHING, claim, release
+from streaming.lake import absolute
 from streaming.pipeline import INPUTS, Engine, router_query, session
 from streaming.settings import TICK, Settings
 
@@ -50,12 +52,15 @@ class Service:
     _queries: dict[str, StreamingQuery] = field(default_factory=dict)
     _stop: threading.Event = field(default_factory=threading.Event)
     _spark: SparkSession | None = None
+    _lock: int = NOTHING
 
     def start(self) -> None:
         """Start the session and the queries."""
+        checkpoint = absolute(self.settings.config.lake.checkpoint)
+        if self.router:
+            self._lock = claim(f"{checkpoint}/.router.lock", checkpoint, "a router")
         self.say("starting Spark")
         self._spark = session(self.engine)
-        checkpoint = self.settings.config.lake.checkpoint
         if self.router:
             self.say("starting the router")
             self._queries["router"] = router_query(self._spark, self.settings, self.engine, f"{checkpoint}/router")
@@ -67,10 +72,11 @@ class Service:
         if self.router and self.tick_seconds > 0:
             threading.Thread(target=self._tick, daemon=True, name="tick").start()
 
-    def wait(self, until: Callable[[], bool]) -> None:
-        """Run until `until` holds; raises `JobFailed` if a query dies before."""
+    def wait(self, until: Callable[[], bool], meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Run until `until` holds; raises `JobFailed` if a query dies before. `meanwhile` is done between two looks."""
         while not until():
             self.look()
+            meanwhile()
             time.sleep(BETWEEN_LOOKS)
 
     def look(self) -> None:
@@ -102,6 +108,8 @@ class Service:
             archive.stop()
             if not stopped_on_purpose(archive):
                 raise JobFailed(f"the archive stopped: {cause_of(archive)}")
+        release(self._lock)
+        self._lock = NOTHING
 
     def _tick(self) -> None:
         """Let time pass in groups that nothing else touches, so that subscriptions expire there too."""

@@ -23,6 +23,7 @@ from state.rows import TABLES
 from tests.core.shell import Shell
 
 PATIENCE = 240.0
+PROGRAM = str(Path(sys.executable).parent / "lacuna")
 ROUTER_TOPICS = ("subscribe", "unsubscribe", "publish", "links")
 CONFIG = """
 [space]
@@ -67,9 +68,8 @@ class Job:
 
     def start(self, *options: str, wait: bool = True) -> None:
         """Start the job; with `wait`, until it says that it is running."""
-        program = str(Path(sys.executable).parent / "lacuna")
         keep = "spark.sql.streaming.minBatchesToRetain=10000"
-        command = [program, "run", "--config", str(self.file), "--json", "--tick", "0", "--conf", keep, *options]
+        command = [PROGRAM, "run", "--config", str(self.file), "--json", "--tick", "0", "--conf", keep, *options]
         with (self.home / "job.log").open("ab") as log:
             self.process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True

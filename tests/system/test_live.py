@@ -7,10 +7,14 @@ import json
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import deltalake
+import duckdb
+import polars
 import pytest
 from kafka import KafkaProducer
 
@@ -22,7 +26,7 @@ from state.events import Context, Reject, read
 from tests.core.oracle import Oracle
 from tests.core.shell import Shell
 from tests.core.test_events import BAD
-from tests.system.live import Job, check_tables, infra, read_topic, wait_until
+from tests.system.live import PROGRAM, Job, check_tables, infra, read_topic, wait_until
 
 pytestmark = pytest.mark.system
 
@@ -118,14 +122,52 @@ spark.stop()
 def test_live_equals_simulated_and_replayed(job: Job) -> None:
     """One history: deliveries as simulated, tables and state as replayed, a clean stop on SIGTERM."""
     changes, publications = split(list(Workload("zipf", 200, 300).events(job.config)))
-    job.start()
+    job.start("--maintain", "0.001")
     send(job, changes)
     job.settle()
     send(job, publications)
     job.archive_settled()
+    wait_until(lambda: "OPTIMIZE" in operations(job), "the tables are maintained by schedule")
+    check_second_router_refused(job)
     assert job.terminate() == 0
     shell = check_everything(job, changes + publications)
     check_states(job, shell)
+    assert simulated(job, changes + publications) == expected(changes + publications)
+    check_other_readers(job)
+
+
+def operations(job: Job) -> set[str]:
+    """What was done to a table, by its own log."""
+    history = deltalake.DeltaTable(f"{job.config.lake.path}/routes").history()
+    return {str(commit["operation"]) for commit in history}
+
+
+def check_second_router_refused(job: Job) -> None:
+    """While a job runs, nobody else may use its checkpoint."""
+    command = [PROGRAM, "run", "--config", str(job.file), "--only", "router"]
+    second = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert second.returncode != 0
+    assert "a router runs on this checkpoint already" in second.stderr and "Remedy" in second.stderr
+
+
+def simulated(job: Job, events: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """What `lacuna simulate` delivers on the same events."""
+    file, out = job.home / "events.jsonl", job.home / "out"
+    file.write_text("".join(json.dumps(event) + "\n" for event in events))
+    command = [PROGRAM, "simulate", "--config", str(job.file), str(file), "--out", str(out), "--json"]
+    subprocess.run(command, capture_output=True, check=True)
+    rows = [json.loads(line) for line in (out / "deliveries.jsonl").read_text().splitlines()]
+    return sorted((r["broker"], r["client"], r["subscription"], r["publication"]) for r in rows)
+
+
+def check_other_readers(job: Job) -> None:
+    """Polars and DuckDB read the tables as they are."""
+    rows = job.rows("decisions")
+    path = f"{job.config.lake.path}/decisions"
+    assert polars.read_delta(path).height == len(rows)
+    decisions = deltalake.DeltaTable(path).to_pyarrow_dataset()  # noqa: F841 - named in the query
+    counted = duckdb.sql("SELECT action, count(*) FROM decisions GROUP BY action").fetchall()
+    assert dict(counted) == Counter(row["action"] for row in rows)
 
 
 def test_killed_again_and_again(job: Job) -> None:

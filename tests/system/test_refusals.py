@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.system.live import CONFIG
+from tests.system.live import CONFIG, PROGRAM
 
 pytestmark = pytest.mark.system
-
-PROGRAM = str(Path(sys.executable).parent / "lacuna")
 
 
 @pytest.fixture

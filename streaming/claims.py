@@ -1,0 +1,52 @@
+"""One at a time: a lock on a file says that a checkpoint is in use.
+
+Two routers on one checkpoint would give the same numbers to different letters; two archives would both believe that a
+row is theirs to add. Spark notices some of that, late. So who uses a checkpoint first locks a file beside it; the lock
+goes with the process, however it ends, and needs no cleaning up. Only local paths can be locked so: with a checkpoint
+in an object store, whoever deploys the job sees to it that there is one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from state.errors import LacunaError
+from streaming.lake import is_local, refusals
+
+NOTHING = -1
+"""The lock of a place that cannot be locked."""
+
+
+class Claimed(LacunaError):
+    """Somebody else holds the lock."""
+
+
+def claim(file: str, used: str, what: str) -> int:
+    """Lock `file` for this process: the open file, to be given to `release`. `used` is the checkpoint, for `what`."""
+    if not is_local(file):
+        return NOTHING
+    with refusals("lake.checkpoint", used):
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        lock = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise taken(used, what) from None
+    return lock
+
+
+def taken(used: str, what: str) -> Claimed:
+    """What is said to the second one."""
+    return Claimed(
+        f"{used}: {what} runs on this checkpoint already, and there can be only one. Remedy: stop it first, or use "
+        "another lake.checkpoint and lake.path"
+    )
+
+
+def release(lock: int) -> None:
+    """Give a lock back."""
+    if lock != NOTHING:
+        os.close(lock)
