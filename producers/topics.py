@@ -1,11 +1,15 @@
 """Creating the topics of a system in Kafka.
 
-| topic                                | key       | partitions | why                                              |
-| ------------------------------------ | --------- | ---------- | ------------------------------------------------ |
-| `subscribe` `unsubscribe` `publish`  | broker    | 1          | few keys; more where one broker's log is too slow |
-| `links`                              | `from>to` | 1          | a channel stays in order in its partition        |
-| `deliveries`                         | client    | 4          | many keys, many readers                          |
-| `records`                            |           | 1          | read by the archive alone                        |
+| topic                      | key       | partitions | kept               | why                                       |
+| -------------------------- | --------- | ---------- | ------------------ | ----------------------------------------- |
+| `subscribe`, `unsubscribe` | broker    | 1          | for ever           | a new checkpoint hears them all again     |
+| `publish`                  | broker    | 1          | Kafka's default    | few keys                                  |
+| `links`                    | `from>to` | 1          | Kafka's default    | a channel stays in order in its partition |
+| `deliveries`               | client    | 4          | Kafka's default    | many keys, many readers                   |
+| `records`                  | group     | 1          | for ever           | the tables can be rebuilt from it         |
+
+Kept for ever costs disk, and is what makes the tables and the state things that can be made anew. Whoever needs the
+room sets `retention.ms` on the topic; what then cannot be done any more is refused with the reason.
 
 Topics that are there stay as they are. Several programs may do this at once: who comes second finds them made.
 """
@@ -22,6 +26,9 @@ from producers.errors import KafkaFailed, Unreachable
 from state.topics import Topics
 
 PAUSE = 0.1
+FOR_EVER = {"retention.ms": "-1", "retention.bytes": "-1"}
+LARGE = {"max.message.bytes": str(1 << 23)}
+"""A record with one long row or one long filter may exceed Kafka's default of 1 MiB."""
 
 
 def ensure_topics(
@@ -42,10 +49,15 @@ def ensure_topics(
         topics.deliveries: delivery_partitions,
         topics.records: record_partitions,
     }
+    configs = {topics.links: LARGE, topics.records: LARGE | FOR_EVER} | dict.fromkeys(topics.events[:2], FOR_EVER)
+    wishes = {
+        topic: {"num_partitions": count, "replication_factor": replication, "configs": configs.get(topic, {})}
+        for topic, count in partitions.items()
+    }
     ends = time.monotonic() + deadline
     admin = connect_admin(bootstrap, deadline)
     try:
-        created = _create(admin, bootstrap, partitions, replication, ends)
+        created = _create(admin, bootstrap, wishes, ends)
         admin.wait_for_topics(list(topics.all), timeout_ms=max(1.0, ends - time.monotonic()) * 1000)
         return created
     except KafkaError:
@@ -54,16 +66,13 @@ def ensure_topics(
         admin.close()
 
 
-def _create(admin: Any, bootstrap: str, partitions: dict[str, int], replication: int, ends: float) -> list[str]:
+def _create(admin: Any, bootstrap: str, wishes: dict[str, dict[str, Any]], ends: float) -> list[str]:
     there = set(admin.list_topics())
-    missing = {topic: count for topic, count in partitions.items() if topic not in there}
+    missing = {topic: wish for topic, wish in wishes.items() if topic not in there}
     created: list[str] = []
     while missing:
-        wishes = {
-            topic: {"num_partitions": count, "replication_factor": replication} for topic, count in missing.items()
-        }
         timeout = max(1.0, ends - time.monotonic()) * 1000
-        answer = admin.create_topics(wishes, timeout_ms=round(timeout), raise_errors=False)
+        answer = admin.create_topics(missing, timeout_ms=round(timeout), raise_errors=False)
         for topic in answer["topics"]:
             if _settled(topic, bootstrap, may_wait=time.monotonic() < ends):
                 del missing[topic["name"]]

@@ -52,11 +52,15 @@ Parcel = tuple[str, int, bytes]
 """Channel, first offset, packed entries."""
 Record = tuple[str, bytes, bytes]
 """Topic, key, value."""
+Part = tuple[int, bytes]
+"""How many rows, and an Arrow stream of them."""
 
 MOST_LETTER = 400_000
 """Bytes of messages in one letter, well below Kafka's limit of 1 MiB a record."""
 MOST_ROWS = 4096
 """Rows in one sheaf."""
+MOST_SHEAF = 500_000
+"""Bytes of a sheaf that may hold more than one row: a long certificate makes a long row."""
 
 _json = msgspec.json.Encoder().encode
 
@@ -226,14 +230,14 @@ class Advance:
         if not any(self._counts[count] for count in COUNTS):
             return Outcome(self._memory.close() if self._moved else None, [])
         letters = list(self._write_letters())
-        sheaves = [(table, part) for table in self._columns for part in _parts(self._columns[table])]
+        sheaves = [(table, part) for table, columns in self._columns.items() for part in _parts(table, columns)]
         first = self._memory.records + 1
         self._memory.records += len(sheaves) + 1
         blob = self._memory.close()
         millis = (wall.perf_counter() - began) * 1000
         row = metrics_row(self._state, self._counts, self._batch, len(blob), millis)
-        sheaves.append(("metrics", {column: [value] for column, value in row.items()}))
-        records = [self._sheaf(first + k, table, columns) for k, (table, columns) in enumerate(sheaves)]
+        sheaves += [("metrics", part) for part in _parts("metrics", {column: [value] for column, value in row.items()})]
+        records = [self._sheaf(first + k, table, part) for k, (table, part) in enumerate(sheaves)]
         return Outcome(blob, [*letters, *self._deliveries, *records])
 
     def _write_letters(self) -> Iterator[Record]:
@@ -244,9 +248,9 @@ class Advance:
             first = self._state.number(len(run))
             yield self._settings.topic("links"), key, write_letter(self._settings.epoch, first, run)
 
-    def _sheaf(self, number: int, table: str, columns: dict[str, list[Any]]) -> Record:
+    def _sheaf(self, number: int, table: str, part: Part) -> Record:
         channel = f"{self._setup.broker}>{self._setup.link}"
-        return sheaf_record(self._settings, channel, number, self._batch, table, columns)
+        return sheaf_record(self._settings, channel, number, self._batch, table, part)
 
 
 def _who(name: Name) -> bytes:
@@ -255,18 +259,21 @@ def _who(name: Name) -> bytes:
     return b"".join(parts)
 
 
-def sheaf_record(
-    settings: Settings, channel: str, number: int, batch: int, table: str, columns: dict[str, list[Any]]
-) -> Record:
+def sheaf_record(settings: Settings, channel: str, number: int, batch: int, table: str, part: Part) -> Record:
     """A sheaf as a record for the records topic."""
-    rows = len(columns["batch"])
-    sheaf = Sheaf(FORMAT, settings.epoch, channel, number, batch, table, rows, stream_of(table, columns))
+    sheaf = Sheaf(FORMAT, settings.epoch, channel, number, batch, table, *part)
     return settings.topic("records"), channel.encode(), pack(sheaf)
 
 
-def _parts(columns: dict[str, list[Any]]) -> Iterator[dict[str, list[Any]]]:
-    for begin in range(0, len(columns["batch"]), MOST_ROWS):
-        yield {column: values[begin : begin + MOST_ROWS] for column, values in columns.items()}
+def _parts(table: str, columns: dict[str, list[Any]], most: int = MOST_ROWS) -> Iterator[Part]:
+    """Rows in parts of at most `most`, and of fewer where they are long: Kafka limits the size of a record."""
+    for begin in range(0, len(columns["batch"]), most):
+        some = {column: values[begin : begin + most] for column, values in columns.items()}
+        rows, stream = len(some["batch"]), stream_of(table, some)
+        if rows == 1 or len(stream) <= MOST_SHEAF:
+            yield rows, stream
+        else:
+            yield from _parts(table, some, (rows + 1) // 2)
 
 
 def _runs(messages: list[Packed], most: int) -> Iterator[list[Packed]]:
@@ -312,11 +319,11 @@ def _reject(settings: Settings, blob: bytes | None, parcels: list[Parcel], batch
     records = []
     ordered = sorted(parcels)
     refused = [entry for _, _, part in ordered for entry in read_refused(part)]
-    for begin in range(0, len(refused), MOST_ROWS // 8):
+    rows = [_reject_row(entry, batch) for entry in refused]
+    columns = {column: [row[column] for row in rows] for column in SCHEMAS["rejects"].names}
+    for part in _parts("rejects", columns):
         number += 1
-        rows = [_reject_row(entry, batch) for entry in refused[begin : begin + MOST_ROWS // 8]]
-        columns = {column: [row[column] for row in rows] for column in SCHEMAS["rejects"].names}
-        records.append(sheaf_record(settings, REJECTS, number, batch, "rejects", columns))
+        records.append(sheaf_record(settings, REJECTS, number, batch, "rejects", part))
     return Outcome(msgspec.msgpack.encode(number), records)
 
 

@@ -120,6 +120,7 @@ def router_query(spark: SparkSession, settings: Settings, engine: Engine, checkp
         .option("kafka.bootstrap.servers", settings.config.kafka.bootstrap)
         .option("kafka.compression.type", "zstd")
         .option("kafka.linger.ms", "5")
+        .option("kafka.max.request.size", str(1 << 23))
         # A batch that expired while the next one was written would turn their order round for ever: rather wait.
         .option("kafka.delivery.timeout.ms", str(2**31 - 1))
         .option("checkpointLocation", checkpoint)

@@ -17,7 +17,7 @@ from state.errors import InvariantError, StateError
 from streaming.advance import sheaf_record
 from streaming.archive import Filled, MarkFiles, Marks, make_plan
 from streaming.lake import Head, unsheaf
-from streaming.schemas import FORMAT, SCHEMAS, Sheaf, pack
+from streaming.schemas import FORMAT, SCHEMAS, Sheaf, pack, stream_of
 from streaming.settings import Settings
 
 TEXT = """
@@ -60,7 +60,8 @@ def value_of(epoch: int, channel: str, number: int, table: str, rows: int, seed:
     """The value of a record: a sheaf whose rows depend on nothing but these."""
     chance = random.Random(f"{epoch} {channel} {number} {table} {rows} {seed}")
     settings = Settings(config_at("."), epoch)
-    return sheaf_record(settings, channel, number, 3, table, columns_of(table, rows, chance))[2]
+    part = rows, stream_of(table, columns_of(table, rows, chance))
+    return sheaf_record(settings, channel, number, 3, table, part)[2]
 
 
 def head(place: int, channel: str, number: int, epoch: int = 7, table: str = "routes", rows: int = 1) -> Head:

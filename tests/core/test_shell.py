@@ -220,3 +220,19 @@ def test_publications_keep_their_values(shots: list[dict[str, Any]]) -> None:
     shell.settle()
     got = [json.loads(value) for _, _, value in shell.topics[shell.settings.topic("deliveries")]]
     assert [(d["at"], d["payload"]) for d in got] == [(at, {"k": [k, None]}) for k, at in enumerate(shots)]
+
+
+def test_long_rows_travel_in_more_records_and_none_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka limits the size of a record: long rows are cut into more sheaves, down to one row each."""
+    sheaves = []
+    for most in (stage.MOST_SHEAF, 1):
+        stage.HELD.clear()
+        monkeypatch.setattr(stage, "MOST_SHEAF", most)
+        shell = Shell(LINE)
+        for k in range(40):
+            shell.send(subscribe("b0", f"{k}-" + "".join(random.Random(k).choices("abcdefgh", k=200))))
+        shell.settle()
+        sheaves.append((len(shell.topics[shell.settings.topic("records")]), shell.tables()["decisions"]))
+    assert sheaves[0][0] + 39 <= sheaves[1][0]
+    assert sheaves[0][1] == sheaves[1][1]
+    assert len(sheaves[0][1]) >= 40
