@@ -32,7 +32,6 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 from pyarrow import fs
@@ -48,14 +47,12 @@ from streaming.lake import (
     Place,
     Stamp,
     Writer,
-    absolute,
     check_folder,
     create_tables,
-    is_local,
     open_table,
-    refusals,
     table_counts,
 )
+from streaming.paths import absolute, file_system, refusals
 from streaming.schemas import SCHEMAS
 from streaming.settings import Settings
 
@@ -94,15 +91,6 @@ def places(settings: Settings, checkpoint: str | None = None) -> Places:
     """The places of a configuration; by default Spark's checkpoint is `archive` below `[lake].checkpoint`."""
     lake = settings.config.lake
     return Places(absolute(lake.path), absolute(checkpoint or f"{lake.checkpoint}/archive"))
-
-
-def file_system(path: str) -> tuple[Any, str]:
-    """The file system of a path or address, and the path in it."""
-    place = absolute(path)
-    if is_local(place):
-        return fs.LocalFileSystem(), place
-    system, root = fs.FileSystem.from_uri(place.replace("s3a://", "s3://", 1))
-    return system, root
 
 
 # Marks

@@ -8,15 +8,16 @@ depends on. What does not fit is refused before anything starts.
 from __future__ import annotations
 
 import json
-import os
 import time
-from pathlib import Path
 from typing import Any
+
+from pyarrow import fs
 
 from state.codec import describe
 from state.config import Config
-from state.errors import LacunaError, StateError
+from state.errors import StateError
 from state.messages import LOCAL
+from streaming.paths import file_system, refusals
 from streaming.settings import Settings
 
 FILE = "lacuna.json"
@@ -35,65 +36,75 @@ def identity(config: Config, partitions: int) -> dict[str, Any]:
 
 def adopt(config: Config, partitions: int) -> Settings:
     """The settings for a run on the configured checkpoint, which is made if it is new."""
-    folder = Path(config.lake.checkpoint)
-    file = folder / FILE
-    known = _read(file) if file.exists() else _create(folder, file, config, partitions)
-    _compare(known["identity"], identity(config, partitions), file)
-    return Settings(config, int(known["epoch"]))
+    place = _Place(config.lake.checkpoint)
+    stored = place.read() if place.has() else place.create(identity(config, partitions))
+    _compare(stored["identity"], identity(config, partitions), place.file)
+    return Settings(config, int(stored["epoch"]))
 
 
 def known(config: Config) -> Settings:
     """The settings of a checkpoint that must be there, whatever its partitions."""
-    file = Path(config.lake.checkpoint) / FILE
-    if not file.exists():
+    place = _Place(config.lake.checkpoint)
+    if not place.has():
         raise StateError(
-            f"{file}: there is no such checkpoint. Remedy: run the job first, or name another configuration"
+            f"{place.file}: there is no such checkpoint. Remedy: run the job first, or name another configuration"
         )
-    stored = _read(file)
-    _compare(stored["identity"], identity(config, int(stored["identity"]["partitions"])), file)
+    stored = place.read()
+    _compare(stored["identity"], identity(config, int(stored["identity"]["partitions"])), place.file)
     return Settings(config, int(stored["epoch"]))
 
 
-def _create(folder: Path, file: Path, config: Config, partitions: int) -> dict[str, Any]:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        strangers = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+class _Place:
+    """The folder of a checkpoint, and the file in it that says what it is."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._system, self._folder = file_system(path)
+        self.file = f"{self._folder}/{FILE}"
+
+    def has(self) -> bool:
+        return bool(self._system.get_file_info(self.file).is_file)
+
+    def create(self, identity: dict[str, Any]) -> dict[str, Any]:
+        """Write the identity of a new checkpoint; it appears whole or not at all."""
+        made = {"format": FORMAT, "epoch": time.time_ns() // 1000, "identity": identity}
+        with refusals("lake.checkpoint", self._path):
+            self._system.create_dir(self._folder)
+            self._refuse_strangers()
+            draft = f"{self._folder}/.{FILE}"
+            with self._system.open_output_stream(draft) as file:
+                file.write(json.dumps(made, indent=1).encode())
+            self._system.move(draft, self.file)
+        return made
+
+    def _refuse_strangers(self) -> None:
+        names = (info.base_name for info in self._system.get_file_info(fs.FileSelector(self._folder)))
+        strangers = sorted(name for name in names if not name.startswith("."))
         if strangers:
             raise StateError(
-                f"lake.checkpoint = {str(folder)!r}: the folder holds {', '.join(strangers[:3])} but no {FILE}, "
+                f"lake.checkpoint = {self._path!r}: the folder holds {', '.join(strangers[:3])} but no {FILE}, "
                 "so it is not a checkpoint of Lacuna. Remedy: name another folder, or empty this one"
             )
-        made = {"format": FORMAT, "epoch": time.time_ns() // 1000, "identity": identity(config, partitions)}
-        draft = folder / f".{FILE}"
-        draft.write_text(json.dumps(made, indent=1))
-        with draft.open("rb") as written:
-            os.fsync(written.fileno())
-        draft.rename(file)
-    except OSError as error:
-        raise LacunaError(
-            f"lake.checkpoint = {str(folder)!r}: it cannot be written: {error.strerror}. "
-            "Remedy: name a folder on a disk with room that this user may write to"
-        ) from None
-    return made
 
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        known = json.loads(file.read_text())
-        if known["format"] != FORMAT:
+    def read(self) -> dict[str, Any]:
+        try:
+            with self._system.open_input_stream(self.file) as file:
+                stored = json.loads(file.read())
+            if stored["format"] != FORMAT:
+                raise StateError(
+                    f"{self.file}: format {stored['format']} is unknown. "
+                    "Remedy: run the Lacuna that wrote it, or a later one"
+                )
+            int(stored["epoch"]), dict(stored["identity"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise StateError(
-                f"{file}: format {known['format']} is unknown. Remedy: run the Lacuna that wrote it, or a later one"
-            )
-        int(known["epoch"]), dict(known["identity"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StateError(
-            f"{file}: the checkpoint's identity is damaged ({error}). "
-            "Remedy: restore the checkpoint from a copy, or start with an empty one"
-        ) from None
-    return dict(known)
+                f"{self.file}: the checkpoint's identity is damaged ({error}). "
+                "Remedy: restore the checkpoint from a copy, or start with an empty one"
+            ) from None
+        return dict(stored)
 
 
-def _compare(stored: dict[str, Any], wanted: dict[str, Any], file: Path) -> None:
+def _compare(stored: dict[str, Any], wanted: dict[str, Any], file: str) -> None:
     for key in wanted:
         if stored.get(key) != wanted[key]:
             difference = _difference(stored.get(key), wanted[key], key)

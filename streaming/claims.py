@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 
 from state.errors import LacunaError
-from streaming.lake import is_local, refusals
+from streaming.paths import is_local, refusals
 
 NOTHING = -1
 """The lock of a place that cannot be locked."""

@@ -40,6 +40,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from state.errors import LacunaError, StateError
+from streaming.paths import absolute, is_local, refusals
 from streaming.schemas import FORMAT, SCHEMAS, Sheaf, read_sheaf, table_of
 
 Place = tuple[int, int]
@@ -65,22 +66,6 @@ CHUNK = 1 << 16
 # Paths
 
 
-def is_local(path: str) -> bool:
-    """Whether a path names a folder of this machine: it has no scheme, or `file:`."""
-    return "://" not in path or path.startswith("file:")
-
-
-def absolute(path: str) -> str:
-    """The path as both writers understand it wherever they run; an address (`s3://...`) stays as it is.
-
-    >>> absolute("s3://bucket/lake"), absolute("file:///srv/lake")
-    ('s3://bucket/lake', '/srv/lake')
-    """
-    if not is_local(path):
-        return path.rstrip("/")
-    return str(Path("/" + path.removeprefix("file:").lstrip("/") if path.startswith("file:") else path).resolve())
-
-
 def table_path(lake: str, table: str) -> str:
     """Where a table is."""
     return f"{absolute(lake)}/{table}"
@@ -101,26 +86,6 @@ def check_folder(path: str, name: str = "lake.path", least_free: int = LEAST_FRE
             raise OSError(errno.ENOSPC, f"only {free >> 20} MB of its disk are free, {least_free >> 20} MB are needed")
         with tempfile.TemporaryFile(dir=folder) as probe:
             probe.write(b"\0")
-
-
-FULL = ("No space left on device", "ENOSPC", "Disk quota exceeded")
-
-
-@contextmanager
-def refusals(name: str, path: str) -> Iterator[None]:
-    """Turn a refusal of the disk, whoever reports it, into one message: value, rule, remedy."""
-    try:
-        yield
-    except Exception as error:
-        code, text = getattr(error, "errno", None), getattr(error, "strerror", None) or str(error)
-        if code in (errno.ENOSPC, errno.EDQUOT) or any(sign in text for sign in FULL):
-            rule, remedy = "its disk must have room", "free some space, and start again: nothing is lost"
-            text = next((sign for sign in FULL if sign in text), text)
-        elif isinstance(error, OSError):
-            rule, remedy = "it must be a folder that this user may write to", "change its owner, or choose another one"
-        else:
-            raise
-        raise LacunaError(f"{name} = {path!r}: {rule} ({text}). Remedy: {remedy}.") from error
 
 
 def create_tables(lake: str) -> None:

@@ -26,8 +26,9 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
 from state.errors import LacunaError, StateError
-from streaming.archive import MarkFiles, Places, claimed, file_system, places
-from streaming.lake import is_local, is_vacant, open_table, refusals, table_path
+from streaming.archive import MarkFiles, Places, claimed, places
+from streaming.lake import is_vacant, open_table, table_path
+from streaming.paths import file_system, is_local, refusals
 from streaming.schemas import SCHEMAS
 from streaming.settings import Settings
 

@@ -25,7 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from state.errors import LacunaError
 from streaming.archive import archive_query, stopped_on_purpose
 from streaming.claims import NOTHING, claim, release
-from streaming.lake import absolute
+from streaming.paths import absolute
 from streaming.pipeline import INPUTS, Engine, router_query, session
 from streaming.settings import TICK, Settings
 

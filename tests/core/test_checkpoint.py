@@ -29,6 +29,14 @@ def test_a_new_checkpoint_begins_an_epoch_and_keeps_it(tmp_path: Path) -> None:
     assert other.epoch > first.epoch
 
 
+def test_a_path_may_be_an_address(tmp_path: Path) -> None:
+    plain = config_at(tmp_path)
+    lake = dataclasses.replace(plain.lake, checkpoint=f"file://{tmp_path}/checkpoint")
+    address = dataclasses.replace(plain, lake=lake)
+    assert adopt(address, 2).epoch == adopt(plain, 2).epoch
+    assert (tmp_path / "checkpoint" / FILE).is_file()
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -79,7 +87,7 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_one_message(tmp_path: Path) -> None:
     (tmp_path / "checkpoint").write_text("a file")
-    with pytest.raises(LacunaError, match="it cannot be written"):
+    with pytest.raises(LacunaError, match="it must be a folder that this user may write to"):
         adopt(config_at(tmp_path), 2)
 
 
