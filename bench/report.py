@@ -11,16 +11,16 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+
+from lacuna.steps import Step as Step
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -94,18 +94,6 @@ def seconds(work: Callable[[], object]) -> float:
 def ratio(slow: Callable[[], object], fast: Callable[[], object], repeats: int) -> float:
     """How many times longer `slow` takes than `fast`: the median over pairs measured one right after the other."""
     return statistics.median(seconds(slow) / seconds(fast) for _ in range(repeats))
-
-
-Step = Callable[[str], None]
-
-
-@contextmanager
-def steps() -> Iterator[Step]:
-    """Says what is being measured, on standard error."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("starting")
-        yield lambda text: progress.update(task, description=text)
 
 
 def median(values: Iterable[float]) -> float:

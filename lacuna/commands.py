@@ -16,10 +16,10 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 import bench
 from bench import BENCHES
-from bench.report import steps
 from lacuna.client_commands import show_summary
 from lacuna.config_file import read_config
 from lacuna.simulate import simulate
+from lacuna.steps import steps
 from state.errors import ConfigError
 from state.strategies import STRATEGIES, Spec
 

@@ -13,7 +13,6 @@ import logging
 import shutil
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,10 +24,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.panel import Panel
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from lacuna.local import local_kafka, spark_jars
+from lacuna.steps import Step, steps
 from producers.sender import Sender
 from producers.topics import ensure_topics
 from producers.workloads import Event, Workload
@@ -66,7 +65,7 @@ def run_demo(args: argparse.Namespace) -> int:
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     home = Path(args.home)
     workload = Workload(args.workload, args.subscriptions, args.publications, 0.2, args.seed)
-    with _steps() as step:
+    with steps() as step:
         step("fetching the pinned jars (once)")
         jars = spark_jars()
         shutil.rmtree(home, ignore_errors=True)
@@ -96,30 +95,6 @@ class Facts:
     seconds: dict[str, float]
     batches: int
     events: list[Event]
-
-
-Step = Callable[[str], None]
-
-
-class _steps:  # noqa: N801 - used as a context, like a function
-    """One line that says what is going on, and lines above it for what is done."""
-
-    def __init__(self) -> None:
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-        self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
-
-    def __enter__(self) -> Step:
-        self._progress.start()
-        self._task = self._progress.add_task("")
-        return self._step
-
-    def _step(self, text: str) -> None:
-        if not self._progress.console.is_terminal:
-            self._progress.console.print(f"{time.strftime('%H:%M:%S')} {text}")
-        self._progress.update(self._task, description=text)
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
 
 
 def _perform(config: Config, workload: Workload, engine: Engine, step: Step) -> Facts:
