@@ -32,6 +32,8 @@ class BoxList:
         self._slots: dict[Name, range] = {}
         self._owners: list[Name] = []
         self._index = BoxIndex(dims)
+        self.packs = 0
+        """How often slots were given anew; whoever keeps slots of this list must then take them over again."""
         self._fill(entries)
 
     def _fill(self, entries: Iterable[tuple[Name, Keys]]) -> None:
@@ -67,6 +69,19 @@ class BoxList:
         """The boxes of one entry."""
         return unstack(self.keys(name))
 
+    def slots(self, name: Name) -> range:
+        """The slots of one entry's boxes."""
+        return self._slots[name]
+
+    def owner(self, slot: int) -> Name:
+        """The entry that a slot belongs to."""
+        return self._owners[slot]
+
+    @property
+    def table(self) -> Keys:
+        """The boxes by slot, dead slots included, for kernels."""
+        return self._index.boxes
+
     def all_keys(self) -> Keys:
         """All boxes, in order of arrival."""
         return self._index.boxes[np.fromiter(self._index.living(), np.int64, len(self._index))]
@@ -83,6 +98,7 @@ class BoxList:
         self._owners += [name] * len(slots)
 
     def _follow(self, moved: NDArray[np.int64]) -> None:
+        self.packs += 1
         self._owners = [owner for owner, slot in zip(self._owners, moved, strict=True) if slot >= 0]
         self._slots = {n: range(int(moved[s[0]]), int(moved[s[-1]]) + 1) for n, s in self._slots.items()}
 

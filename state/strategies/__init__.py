@@ -19,10 +19,11 @@ from state.strategies.cover import Cover
 from state.strategies.flood import Flood
 from state.strategies.negative import Negative
 from state.strategies.union import Union
+from state.strategies.zcurve import MOST_BITS, Curve
 
 __all__ = ["PARAMETERS", "STRATEGIES", "Dump", "Spec", "Strategy", "Verdict"]
 
-STRATEGIES: dict[str, type[Strategy]] = {s.name: s for s in (Flood, Cover, Union, Negative, Auto)}
+STRATEGIES: dict[str, type[Strategy]] = {s.name: s for s in (Flood, Cover, Curve, Union, Negative, Auto)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +38,28 @@ def one_of(*values: str) -> Rule:
     return Rule(lambda value: value in values, " or ".join(repr(value) for value in values))
 
 
-def whole(least: int) -> Rule:
+def whole(least: int, most: int = 2**63 - 1) -> Rule:
     return Rule(
-        lambda value: isinstance(value, int) and not isinstance(value, bool) and least <= value < 2**63,
-        f"a whole number of at least {least}, below 2^63",
+        lambda value: isinstance(value, int) and not isinstance(value, bool) and least <= value <= most,
+        f"a whole number of at least {least}, below 2^63" if most == 2**63 - 1 else f"from {least} to {most}",
+    )
+
+
+def fraction(words: str, least: float = 0.0) -> Rule:
+    return Rule(
+        lambda value: isinstance(value, int | float) and not isinstance(value, bool) and least <= value < 1, words
     )
 
 
 COMMON = {"covering": one_of("lazy", "active")}
 PARAMETERS: dict[str, dict[str, Rule]] = {
     "flood": {},
-    "cover": {},
+    "cover": {"index": one_of("auto", "tree", "rows")},
+    "zcurve": {
+        "epsilon": fraction("a number of at least 0 and below 1"),
+        "bits": whole(1, MOST_BITS),
+        "budget": whole(1),
+    },
     "union": {"budget": whole(1)},
     "negative": {"index": one_of("tree", "rtree"), "order": one_of("overlap", "fixed")},
     "auto": {"budget": whole(1)},

@@ -1,30 +1,76 @@
 """`cover`: pairwise covering, as in Siena. Withhold what a single active subscription contains.
 
 Each box of a subscription must lie wholly in one box of one active subscription. Finds no unions: two halves that
-together cover a subscription do not count. The index over boxes (`boxindex`) takes the place of the R-tree: it answers
-"who contains q?" as the AND of 2d bit rows.
+together cover a subscription do not count. Who contains a box is found by one of two indexes, which answer alike, with
+the earliest:
+
+    rows   the bit rows that the active list has anyway (`boxindex`): O(n / 64), nothing more to keep
+    tree   a k-d tree on the boxes as points (`dominance`): O(log n) where little contains it
+
+`auto` takes the rows, and the tree as well once there are MANY boxes: where they were measured to be equal.
 
 A NO names the first box that no single active one contains; the union of several may still cover it.
 """
 
 from __future__ import annotations
 
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
 from state.boxes import Boxes
+from state.boxlist import BoxList
+from state.dominance import Dominance
+from state.errors import InvariantError
 from state.messages import Name
-from state.strategies.base import Strategy, Verdict, merged, said
+from state.space import Keys, Space
+from state.strategies.base import Verdict, merged, said
+from state.strategies.slotted import Slotted
+
+MANY = 100_000
 
 
-class Cover(Strategy):
+class Cover(Slotted):
     """Withholds what is contained box by box in single active subscriptions."""
 
     name = "cover"
 
+    def __init__(self, space: Space, active: BoxList, index: Literal["auto", "tree", "rows"] = "auto") -> None:
+        super().__init__(space, active)
+        self._from = {"auto": MANY, "tree": 0, "rows": 2**63}[index]
+        self._tree = Dominance(space.dims) if index == "tree" else None
+
     def decide(self, boxes: Boxes) -> Verdict:
         found: list[tuple[Name, ...]] = []
         for box in boxes:
-            container = self.active.container(box.keys())
+            container = self._container(box.keys())
             if container is None:
                 return Verdict(False, "no single cover", witness=box, nodes=len(found) + 1)
             found.append((container,))
         coverers = merged(found)
         return Verdict(True, said(coverers), coverers, nodes=len(boxes))
+
+    def _container(self, keys: Keys) -> Name | None:
+        if self._tree is None:
+            return self.active.container(keys)
+        slot, _ = self._tree.first(keys)
+        return None if slot is None else self.active.owner(slot)
+
+    def _fill(self, slots: NDArray[np.int64], boxes: Keys) -> None:
+        self._tree = Dominance(self.space.dims, slots, boxes) if len(slots) >= self._from else None
+
+    def _add(self, slot: int, box: Keys) -> None:
+        if self._tree is not None:
+            self._tree.add(slot, box)
+
+    def _remove(self, slot: int) -> None:
+        if self._tree is not None:
+            self._tree.remove(slot)
+
+    def check(self) -> None:
+        if self._tree is None:
+            return
+        self._tree.check()
+        if self._tree.held()[0].tolist() != [slot for name in self.active for slot in self.active.slots(name)]:
+            raise InvariantError("the dominance tree of cover does not hold the active list")

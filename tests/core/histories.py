@@ -23,8 +23,11 @@ STRATEGY_TABLES = [
     '{name = "union", covering = "active"}',
     '{name = "negative", covering = "active"}',
     '{name = "cover", covering = "active"}',
+    '{name = "cover", index = "tree"}',
+    '{name = "zcurve", bits = 2, epsilon = 0.4, budget = 6, covering = "active"}',
 ]
-EXACT = [table for table in STRATEGY_TABLES if "flood" not in table and 'cover"' not in table and "budget" not in table]
+PAIRWISE = ('flood"', 'cover"', 'zcurve"')
+EXACT = [table for table in STRATEGY_TABLES if not any(name in table for name in (*PAIRWISE, "budget"))]
 
 
 def space_text() -> str:

@@ -16,7 +16,7 @@ from state.boxlist import BoxList
 from state.errors import ConfigError, StateError
 from state.messages import Name
 from state.space import Keys
-from state.strategies import COMMON, PARAMETERS, STRATEGIES, Dump, Spec, Strategy, Verdict, auto
+from state.strategies import COMMON, PARAMETERS, STRATEGIES, Dump, Spec, Strategy, Verdict, auto, cover
 from tests.core import naive
 from tests.core.naive import keys, name
 
@@ -24,6 +24,10 @@ SIZES = {1: 6, 2: 6, 3: 4, 4: 3}
 TABLES: list[dict[str, Any]] = [
     {"name": "flood"},
     {"name": "cover"},
+    {"name": "cover", "index": "rows"},
+    {"name": "cover", "index": "tree"},
+    {"name": "zcurve"},
+    {"name": "zcurve", "epsilon": 0.3, "bits": 2, "budget": 5},
     {"name": "union"},
     {"name": "union", "budget": 3},
     *({"name": "negative", "index": i, "order": o} for i in ("tree", "rtree") for o in ("overlap", "fixed")),
@@ -243,6 +247,18 @@ def test_cover_withholds_exactly_what_single_boxes_contain(dims: int) -> None:
         if not single:
             assert verdict.reason == "no single cover"
         maybe_unsubscribe(world, rng)
+
+
+def test_cover_takes_the_tree_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cover, "MANY", 60)
+    space, active = naive.space_of(Box((0,), (300,))), BoxList(1)
+    strategy = cover.Cover(space, active)
+    for k in range(150):
+        active.add(name(k), (Box((k,), (k + 2,)),))
+        strategy.added(name(k), active.boxes(name(k)))
+        strategy.check()
+        assert strategy.decide((Box((k // 2,), (k // 2 + 1,)),)).coverers == (name(max(0, k // 2 - 1)),)
+    assert strategy._tree is not None
 
 
 def test_cover_does_not_see_unions() -> None:
@@ -486,7 +502,14 @@ def test_every_strategy_can_be_built_with_every_default() -> None:
         (True, "here", "a strategy is a name or a table"),
         ({"name": "union", "k": 3}, "here.k", "no such parameter"),
         ({"name": "flood", "budget": 3}, "here.budget", "no such parameter"),
-        ({"name": "cover", "index": "tree"}, "here.index", "no such parameter"),
+        ({"name": "cover", "budget": 3}, "here.budget", "no such parameter"),
+        ({"name": "cover", "index": "rtree"}, "here.index", "'auto' or 'tree' or 'rows'"),
+        ({"name": "zcurve", "epsilon": 1}, "here.epsilon", "at least 0 and below 1"),
+        ({"name": "zcurve", "epsilon": -0.1}, "here.epsilon", "at least 0 and below 1"),
+        ({"name": "zcurve", "epsilon": "0.1"}, "here.epsilon", "at least 0 and below 1"),
+        ({"name": "zcurve", "epsilon": float("nan")}, "here.epsilon", "at least 0 and below 1"),
+        ({"name": "zcurve", "bits": 0}, "here.bits", "from 1 to 32"),
+        ({"name": "zcurve", "bits": 33}, "here.bits", "from 1 to 32"),
         ({"name": "negative", "budget": 3}, "here.budget", "no such parameter"),
         ({"name": "union", "budget": 0}, "here.budget", "a whole number of at least 1"),
         ({"name": "union", "budget": -1}, "here.budget", "a whole number of at least 1"),

@@ -1,0 +1,93 @@
+"""`zcurve`: approximate pairwise covering on a Z curve (see `state.zcurve` for the theory and its paper).
+
+Withhold what a single active subscription contains, if the search finds it: the curve is searched from the largest
+cubes down until all but `epsilon` of the space in which a container can lie has been looked at, or `budget` steps were
+made. What is found is compared by exact keys, so a YES is a proof; what is not found is forwarded, which is safe.
+
+Each attribute's domain is cut into 2^bits cells of equal natural length. The map is monotone, so whoever contains a box
+also dominates it in cells: rounding hides nobody.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from state.boxes import Box, Boxes
+from state.boxlist import BoxList
+from state.messages import Name
+from state.space import Attribute, Keys, Space, float_value
+from state.strategies.base import Verdict, merged, said
+from state.strategies.slotted import Slotted
+from state.zcurve import ENOUGH, FOUND, SPENT, Cells, ZCurve
+
+EPSILON = 0.05
+BITS = 10
+BUDGET = 1000
+MOST_BITS = 32
+
+
+def cell(attribute: Attribute, key: int, bits: int) -> int:
+    """Which of 2^bits cells of equal length a key of the domain falls into; grows with the key.
+
+    >>> [cell(Attribute("a", "int", 0, 9), key, 1) for key in (0, 4, 5, 9)]
+    [0, 0, 1, 1]
+    """
+    if attribute.kind != "float":
+        return ((key - attribute.low) << bits) // (attribute.high - attribute.low + 1)
+    low, high = float_value(attribute.low) / 2, float_value(attribute.high) / 2
+    share = (float_value(key) / 2 - low) / (high - low) if high > low else 0.0
+    return min(int(share * (1 << bits)), (1 << bits) - 1)
+
+
+class Curve(Slotted):
+    """Withholds what it finds a single active container for."""
+
+    name = "zcurve"
+
+    def __init__(
+        self, space: Space, active: BoxList, epsilon: float = EPSILON, bits: int = BITS, budget: int = BUDGET
+    ) -> None:
+        super().__init__(space, active)
+        self.epsilon, self.bits, self.budget = epsilon, bits, budget
+        self.curve = ZCurve(2 * space.dims, bits)
+
+    def decide(self, boxes: Boxes) -> Verdict:
+        found: list[tuple[Name, ...]] = []
+        work = 0
+        for box in boxes:
+            end, slot, steps = self._search(box)
+            work += steps
+            if end != FOUND:
+                return Verdict(False, REASONS.get(end, "no single cover"), witness=box, nodes=work)
+            found.append((self.active.owner(slot),))
+        coverers = merged(found)
+        return Verdict(True, said(coverers), coverers, nodes=work)
+
+    def _search(self, box: Box) -> tuple[int, int, int]:
+        keys = box.keys()
+        return self.curve.search(self._cells(keys), self.active.table, keys, self.epsilon, self.budget)
+
+    def _cells(self, keys: Keys) -> Cells:
+        """The point of a box on the curve: per attribute how far down it begins and how far up it ends."""
+        last = (1 << self.bits) - 1
+        point: list[int] = []
+        for a, lo, hi in zip(self.space.attributes, *keys.tolist(), strict=True):
+            point += (last - cell(a, lo, self.bits), cell(a, hi - 1, self.bits))
+        return np.array(point, np.int64)
+
+    def _fill(self, slots: NDArray[np.int64], boxes: Keys) -> None:
+        cells = np.array([self._cells(keys) for keys in boxes], np.int64).reshape(len(slots), 2 * self.space.dims)
+        self.curve.fill(slots, cells)
+
+    def _add(self, slot: int, box: Keys) -> None:
+        self.curve.add(slot, self._cells(box))
+
+    def _remove(self, slot: int) -> None:
+        self.curve.remove(slot)
+
+    def check(self) -> None:
+        self.curve.check()
+
+
+REASONS = {ENOUGH: "not found", SPENT: "budget"}
