@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from rich.console import Console
@@ -193,8 +193,8 @@ def add_subscribe(sub: Subparsers) -> None:
         "--where",
         required=True,
         metavar="FILTER",
-        help="a JSON object: ranges with both ends closed and null for an open end, lists of values for a category; "
-        "{} asks for everything",
+        help="a text such as \"price < 20 AND (symbol = 'IBM' OR volume > 500)\", or JSON: an object of ranges with "
+        "both ends closed and null for an open end, lists of values for a category; {} asks for everything",
     )
     command.add_argument("--ttl", type=_positive, metavar="S", help="seconds until it ends by itself (default: never)")
     _add_sending(command)
@@ -282,16 +282,22 @@ def _broker(config: Config, given: str | None) -> str:
     return brokers[0]
 
 
-def _filter(text: str) -> dict[str, Any] | str:
-    """A filter: a JSON object, or else text, for the check of events to judge."""
+def _filter(text: str) -> dict[str, Any] | list[Any] | str:
+    """A filter: a JSON object or list, or else text, for the check of events to judge."""
+    if text.lstrip().startswith("["):
+        return cast(list[Any], _json("--where", text))
     return _object("--where", text) if text.lstrip().startswith("{") else text
 
 
-def _object(option: str, text: str) -> dict[str, Any]:
+def _json(option: str, text: str) -> object:
     try:
-        value = json.loads(text, object_pairs_hook=_once)
+        return json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         raise ConfigError(option, text, f"it is not JSON: {error}", "write it as '{\"price\": 12.5}'") from None
+
+
+def _object(option: str, text: str) -> dict[str, Any]:
+    value = _json(option, text)
     if not isinstance(value, dict):
         raise ConfigError(option, text, "it is not a JSON object", "write it as '{\"price\": 12.5}'")
     return value

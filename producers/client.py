@@ -31,7 +31,8 @@ from state.config import Config, parse
 from state.errors import ConfigError
 from state.events import MOST_NAME
 
-Where = Mapping[str, Any] | str
+Where = Mapping[str, Any] | list[Any] | str
+"""An object of ranges, a list of alternatives, or a text such as "price < 20 OR volume > 500"."""
 
 
 class Client:

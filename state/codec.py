@@ -28,7 +28,9 @@ from numpy.typing import NDArray
 from state.boxes import Boxes, stack, unstack
 from state.boxlist import BoxList
 from state.channel import Inbox, Mark
+from state.clients import Clients
 from state.errors import StateError
+from state.filters import Filter, pack_tree, unpack_tree
 from state.ledger import Ended, Ledger, Standing
 from state.link import Group, Link, Local, Setup, group
 from state.messages import Name, Stamp
@@ -68,6 +70,14 @@ class Shapes(msgspec.Struct, array_like=True):
     boxes: bytes
 
 
+class StoredTrees(msgspec.Struct, array_like=True):
+    """Boolean filters by name."""
+
+    names: bytes
+    lengths: bytes
+    trees: bytes
+
+
 class StoredLedger(msgspec.Struct, array_like=True):
     """Standing: name, rev, time, place, expires. Ended: name, rev, time, place, heard."""
 
@@ -76,7 +86,7 @@ class StoredLedger(msgspec.Struct, array_like=True):
 
 
 class StoredTold(msgspec.Struct, array_like=True):
-    """Active and passive candidates, certificates, and what the strategy keeps."""
+    """Active and passive candidates, certificates, the trees of both, and what the strategy keeps."""
 
     active: Shapes
     active_origins: Texts
@@ -84,16 +94,18 @@ class StoredTold(msgspec.Struct, array_like=True):
     passive_origins: Texts
     coverer_counts: bytes
     coverers: bytes
+    trees: StoredTrees
     numbers: bytes
     small: bytes
 
 
 class Stored(msgspec.Struct, array_like=True):
-    """One group."""
+    """One group. What clients asked for exactly, beyond boxes, has no boxes in `heard` but a tree in `trees`."""
 
     setup: str
     names: Names
     heard: Shapes
+    trees: StoredTrees
     ledger: StoredLedger
     marks: dict[str, tuple[int, int]]
     sent: int
@@ -223,28 +235,48 @@ def _from_shapes(stored: Shapes, names: Sequence[Name], dims: int) -> list[tuple
 def _store(state: Link | Local) -> Stored:
     book = _Book()
     heard = _list_shapes(book, state.heard, state.setup.space.dims)
+    trees = _store_trees(book, state.trees if isinstance(state, Link) else state.heard.exact)
     ledger = _store_ledger(book, state.ledger)
     told = _store_told(book, state.told) if isinstance(state, Link) else None
     marks = {sender: (mark.epoch, mark.number) for sender, mark in sorted(state.inbox.marks.items())}
     sent = state.sent if isinstance(state, Link) else 0
-    return Stored(describe(state.setup), book.stored(), heard, ledger, marks, sent, told)
+    return Stored(describe(state.setup), book.stored(), heard, trees, ledger, marks, sent, told)
 
 
 def _restore(stored: Stored, setup: Setup) -> Link | Local:
     names = _from_names(stored.names)
     state = group(setup)
-    state.heard = BoxList(setup.space.dims, _from_shapes(stored.heard, names, setup.space.dims))
+    heard = _from_shapes(stored.heard, names, setup.space.dims)
+    trees = _from_trees(stored.trees, names, setup.space.dims)
     _restore_ledger(state, stored.ledger, names)
     state.inbox = Inbox({sender: Mark(*mark) for sender, mark in stored.marks.items()})
     if isinstance(state, Link):
         if stored.told is None:
             raise ValueError("what the neighbour was told is missing")
+        state.heard, state.trees = BoxList(setup.space.dims, heard), trees
         state.sent = stored.sent
         _restore_told(state.told, stored.told, names)
+    else:
+        state.heard = Clients(setup.space, heard, trees)
     return state
 
 
-def _list_shapes(book: _Book, entries: BoxList, dims: int) -> Shapes:
+def _store_trees(book: _Book, trees: dict[Name, Filter]) -> StoredTrees:
+    """Trees as lengths and whole numbers (see `filters.pack_tree`), byte-shuffled."""
+    packed = [pack_tree(tree) for tree in trees.values()]
+    numbers = _numbers(np.frombuffer(b"".join(packed), "<i8"))
+    return StoredTrees(book(trees), _numbers(len(part) // 8 for part in packed), numbers)
+
+
+def _from_trees(stored: StoredTrees, names: Sequence[Name], dims: int) -> dict[Name, Filter]:
+    numbers = _from_numbers(stored.trees)
+    ends = np.cumsum(_from_numbers(stored.lengths))
+    parts = np.split(numbers, ends[:-1]) if len(ends) else []
+    trees = (unpack_tree(part.astype("<i8").tobytes(), dims) for part in parts)
+    return {names[n]: tree for n, tree in zip(_from_series(stored.names), trees, strict=True)}
+
+
+def _list_shapes(book: _Book, entries: BoxList | Clients, dims: int) -> Shapes:
     names = list(entries)
     return _shapes(book, names, [entries.keys(name) for name in names], dims)
 
@@ -297,6 +329,7 @@ def _store_told(book: _Book, told: Told) -> StoredTold:
         passive_origins=_texts([entry.origin for entry in passive.values()]),
         coverer_counts=_numbers(len(entry.coverers) for entry in passive.values()),
         coverers=book(name for entry in passive.values() for name in entry.coverers),
+        trees=_store_trees(book, told.trees),
         numbers=_numbers(dump.numbers),
         small=dump.small.tobytes(),
     )
@@ -307,6 +340,7 @@ def _restore_told(told: Told, stored: StoredTold, names: Sequence[Name]) -> None
     active = _from_shapes(stored.active, names, dims)
     origins = dict(zip((name for name, _ in active), _from_texts(stored.active_origins), strict=True))
     told.restore(BoxList(dims, active), origins, _restore_passive(stored, names, dims))
+    told.trees = _from_trees(stored.trees, names, dims)
     told.strategy.restore(Dump(_from_numbers(stored.numbers), np.frombuffer(stored.small, np.int8)))
 
 

@@ -1,6 +1,7 @@
 """Clients' events: JSON in, a message or a reject out. Strict, so that nothing doubtful reaches the routing.
 
     subscribe    {"id": "s1", "client": "ann", "where": {"price": [10, 20]}, "ttl": 60, "rev": 3, "time": "..."}
+                 `where` has other forms too, text among them: see `where`
     unsubscribe  {"id": "s1", "client": "ann", "rev": 4, "time": "..."}
     publish      {"id": "p1", "at": {"price": 12.5}, "payload": "anything", "time": "..."}
 
@@ -22,9 +23,9 @@ from typing import Any, Literal, NoReturn
 
 import msgspec
 
-from state.boxes import boxes_where
 from state.messages import Message, Name, Publish, Stamp, Subscribe, Unsubscribe
 from state.space import Space, ValueRefused, timestamp_key
+from state.where import asked
 
 EventKind = Literal["subscribe", "unsubscribe", "publish"]
 KINDS: tuple[EventKind, ...] = ("subscribe", "unsubscribe", "publish")
@@ -44,11 +45,12 @@ RULES = {
     "broker": "the key is the name of a broker of the overlay",
     "category": "a category's value is one of those declared",
     "client": "a client is a string of 1 to 256 characters",
+    "deep": "a filter is nested at most 32 deep and has at most 1,024 predicates",
     "domain": "a value lies inside the domain of its attribute",
     "duplicate": "no name stands twice in one JSON object",
-    "empty": "a set of categories is not empty",
+    "empty": "a set of categories, or a list of alternatives, is not empty",
     "field": "an event has no fields but those documented",
-    "filter": "a filter is an object of ranges",
+    "filter": "a filter is an object of ranges, a list of alternatives, or a text",
     "finite": "a number is finite: no NaN, no infinity",
     "fraction": "the value of an int attribute is a whole number",
     "id": "an id is a string of 1 to 256 characters",
@@ -56,10 +58,13 @@ RULES = {
     "json": "a value is one JSON object",
     "kind": "an event is a subscribe, unsubscribe or publish",
     "missing": "an event has all the fields it needs",
+    "nothing": "a filter holds for some point of the space",
+    "order": "categories have no order: they are compared by =, <> and IN",
     "payload": "a payload is not longer than 65,536 bytes",
     "range": "a range is a list of two ends",
     "rev": "a revision is a whole number from 0 below 2^63",
     "size": "a value is not longer than 1,048,576 bytes",
+    "syntax": "a filter as text follows the grammar, in at most 65,536 characters",
     "time": "a time is an ISO 8601 timestamp",
     "timestamp": "the value of a timestamp attribute is ISO 8601, no finer than a microsecond",
     "ttl": "a time to live is a number of seconds above 0, up to a hundred years",
@@ -194,10 +199,9 @@ def _read(
     stamp = Stamp(_rev(event.rev), _time(event.time, arrived), place)
     if kind == "unsubscribe":
         return Unsubscribe(name, stamp)
-    if not isinstance(event.where, dict):
-        raise _Refused("filter", f"where is {type(event.where).__name__}: write an object of ranges")
     ends = None if event.ttl is None else stamp.time + _ttl(event.ttl)
-    return Subscribe(name, boxes_where(context.space, event.where), stamp, ends)
+    wanted = asked(context.space, event.where)
+    return Subscribe(name, wanted.boxes, stamp, ends, wanted.tree, wanted.exact)
 
 
 def _publish(context: Context, event: _Publish, arrived: int) -> Publish:

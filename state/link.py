@@ -32,7 +32,9 @@ from numpy.typing import NDArray
 
 from state.boxlist import BoxList
 from state.channel import Inbox
+from state.clients import Clients
 from state.errors import InvariantError
+from state.filters import Filter
 from state.ledger import DAY, Ledger
 from state.messages import LOCAL, Name, Subscribe, Unsubscribe
 from state.space import Keys, Space
@@ -54,9 +56,10 @@ class Setup:
 class Group(ABC):
     """What the groups of a broker have in common: heard[link], the clients' ledger, the channels' marks."""
 
+    heard: BoxList | Clients
+
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
-        self.heard = BoxList(setup.space.dims)
         self.ledger = Ledger(setup.remember)
         self.inbox = Inbox()
 
@@ -83,14 +86,22 @@ class Group(ABC):
 
     def _hear(self, message: Subscribe | Unsubscribe) -> None:
         if message.name in self.heard:
-            self.heard.remove(message.name)
+            self._forget(message.name)
         elif isinstance(message, Unsubscribe):
             raise InvariantError(
                 f"{self.setup.link} tells {self.setup.broker} to forget {message.name}, which it never asked for. "
                 "Remedy: the state of one of the two is not the other's: restore both from one checkpoint"
             )
         if isinstance(message, Subscribe):
-            self.heard.add(message.name, message.boxes)
+            self._remember(message)
+
+    @abstractmethod
+    def _remember(self, message: Subscribe) -> None:
+        """The link asks for something."""
+
+    def _forget(self, name: Name) -> None:
+        """The link asks for something no longer."""
+        self.heard.remove(name)
 
     @abstractmethod
     def _tell(self, origin: str, message: Subscribe | Unsubscribe, reason: str) -> list[Decision]:
@@ -105,9 +116,18 @@ class Group(ABC):
 class Local(Group):
     """The group (broker, local): the clients' subscriptions, kept exactly, and who gets which publication."""
 
+    heard: Clients
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self.heard = Clients(setup.space)
+
     def deliver(self, points: Keys) -> tuple[list[int], list[Name]]:
         """All pairs (point, subscription that it matches), by point, then in order of arrival."""
         return self.heard.holders(points)
+
+    def _remember(self, message: Subscribe) -> None:
+        self.heard.add(message.name, message.boxes, message.exact)
 
     def _tell(self, origin: str, message: Subscribe | Unsubscribe, reason: str) -> list[Decision]:
         """What neighbours ask for is no concern of the clients."""
@@ -120,10 +140,17 @@ class Local(Group):
 
 
 class Link(Group):
-    """The group (broker, neighbour): what the neighbour asked for, and what it was asked for."""
+    """The group (broker, neighbour): what the neighbour asked for, and what it was asked for.
+
+    `trees` are the Boolean filters among what was heard; their boxes are in `heard` with all others.
+    """
+
+    heard: BoxList
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
+        self.heard = BoxList(setup.space.dims)
+        self.trees: dict[Name, Filter] = {}
         self.told = Told(setup.space, setup.spec)
         self.sent = 0
 
@@ -138,12 +165,23 @@ class Link(Group):
 
     def _tell(self, origin: str, message: Subscribe | Unsubscribe, reason: str) -> list[Decision]:
         if isinstance(message, Subscribe):
-            return self.told.subscribe(message.name, message.boxes, origin)
+            return self.told.subscribe(message.name, message.boxes, origin, message.tree)
         return self.told.unsubscribe(message.name, reason)
+
+    def _remember(self, message: Subscribe) -> None:
+        self.heard.add(message.name, message.boxes)
+        if message.tree is not None:
+            self.trees[message.name] = message.tree
+
+    def _forget(self, name: Name) -> None:
+        super()._forget(name)
+        self.trees.pop(name, None)
 
     def check(self) -> None:
         super().check()
         self.told.check()
+        if not self.trees.keys() <= set(self.heard):
+            raise InvariantError("a tree is kept of what was not heard")
 
 
 def group(setup: Setup) -> Link | Local:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from state.boxes import Boxes
+from state.filters import Filter
 from state.space import Corner
 
 LOCAL = "local"
@@ -38,12 +39,18 @@ class Stamp(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """Ask for everything in `boxes`; replaces what `name` asked for before."""
+    """Ask for everything in `boxes`; replaces what `name` asked for before.
+
+    `tree` is the Boolean filter that these boxes are, if it is more than a conjunction of ranges. `exact` is what the
+    client asked for, if that would be more boxes than may travel; only clients' messages have it.
+    """
 
     name: Name
     boxes: Boxes
     stamp: Stamp | None = None
     expires: int | None = None
+    tree: Filter | None = None
+    exact: Filter | None = None
 
     @property
     def moment(self) -> int:

@@ -194,7 +194,9 @@ class Network:
 
     def _check_heard(self, broker: str, name: str, link: Link) -> None:
         """Rule (H): with an empty channel, the other end heard exactly what was told."""
-        heard = self.groups[name][broker].heard
-        told = {subscription: link.told.active.boxes(subscription) for subscription in link.told.active}
-        if told != {subscription: heard.boxes(subscription) for subscription in heard}:
+        there = self.groups[name][broker]
+        heard, told = there.heard, link.told
+        trees = {name: tree for name, tree in told.trees.items() if name in told.active}
+        same = isinstance(there, Link) and there.trees == trees
+        if not same or {n: told.active.boxes(n) for n in told.active} != {n: heard.boxes(n) for n in heard}:
             raise InvariantError(f"rule (H): {name} has not heard from {broker} what it was told")

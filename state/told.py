@@ -32,6 +32,7 @@ from typing import Literal
 from state.boxes import Box, Boxes, volume
 from state.boxlist import BoxList
 from state.errors import InvariantError
+from state.filters import Filter
 from state.messages import Name, Subscribe, Unsubscribe
 from state.space import Space
 from state.strategies import Spec, Verdict
@@ -51,12 +52,13 @@ class Decision:
     coverers: tuple[Name, ...] = ()
     witness: Box | None = None
     nodes: int = 0
+    tree: Filter | None = None
 
     def message(self) -> Subscribe | Unsubscribe | None:
         """What the neighbour is told, if anything."""
         match self.action:
             case "forward" | "promote":
-                return Subscribe(self.name, self.boxes)
+                return Subscribe(self.name, self.boxes, tree=self.tree)
             case "cancel":
                 return Unsubscribe(self.name)
             case _:
@@ -79,6 +81,7 @@ class Told:
 
     def __init__(self, space: Space, spec: Spec) -> None:
         self.space, self.spec = space, spec
+        self.trees: dict[Name, Filter] = {}
         self.restore(BoxList(space.dims), {}, {})
 
     def restore(self, active: BoxList, origins: dict[Name, str], passive: dict[Name, Passive]) -> None:
@@ -93,14 +96,21 @@ class Told:
     def __len__(self) -> int:
         return len(self.active) + len(self.passive)
 
-    def subscribe(self, name: Name, boxes: Boxes, origin: str) -> list[Decision]:
-        """A candidate appears or changes its shape. One that only renews itself is no news to the neighbour."""
+    def subscribe(self, name: Name, boxes: Boxes, origin: str, tree: Filter | None = None) -> list[Decision]:
+        """A candidate appears or changes its shape. One that only renews itself is no news to the neighbour.
+
+        `tree` goes to the neighbour with the boxes; it decides nothing here.
+        """
         if name in self.active:
-            return [] if self.active.boxes(name) == boxes else self._replace(name, boxes, origin)
+            if self.active.boxes(name) == boxes:
+                return []
+            self._keep_tree(name, tree)
+            return self._replace(name, boxes, origin)
         if name in self.passive:
             if self.passive[name].boxes == boxes:
                 return []
             self._forget_passive(name)
+        self._keep_tree(name, tree)
         verdict = self.strategy.decide(boxes)
         if verdict.covered:
             return [self._withhold(name, boxes, origin, verdict)]
@@ -108,12 +118,19 @@ class Told:
 
     def unsubscribe(self, name: Name, reason: str) -> list[Decision]:
         """A candidate disappears."""
+        self._keep_tree(name, None)
         if name in self.passive:
             entry = self._forget_passive(name)
             return [Decision("drop", name, entry.origin, reason, entry.boxes)]
         boxes, origin, dependants = self._deactivate(name)
         promoted = self._reconsider(dependants, f"{name.id} was cancelled")
         return [*promoted, Decision("cancel", name, origin, reason, boxes)]
+
+    def _keep_tree(self, name: Name, tree: Filter | None) -> None:
+        """The tree of a candidate from now on, if it has one."""
+        self.trees.pop(name, None)
+        if tree is not None:
+            self.trees[name] = tree
 
     def _replace(self, name: Name, boxes: Boxes, origin: str) -> list[Decision]:
         """An active candidate changes its shape: one message that makes and breaks at once, or a cancel.
@@ -138,7 +155,8 @@ class Told:
         self.origins[name] = origin
         self.strategy.added(name, boxes)
         reason = f"{why}: {verdict.reason}" if why else verdict.reason
-        return Decision(action, name, origin, reason, boxes, witness=verdict.witness, nodes=verdict.nodes)
+        tree = self.trees.get(name)
+        return Decision(action, name, origin, reason, boxes, witness=verdict.witness, nodes=verdict.nodes, tree=tree)
 
     def _deactivate(self, name: Name) -> tuple[Boxes, str, list[Name]]:
         """Take a name out of the active list; returns its boxes, its origin, and who leaned on it."""
@@ -221,6 +239,8 @@ class Told:
         """Raise `InvariantError` unless rules (S), (C) and (N) hold and the dependants mirror the certificates."""
         self.active.check()
         self.strategy.check()
+        if not self.trees.keys() <= set(self.active) | self.passive.keys():
+            raise InvariantError("a tree is kept of what is no candidate")
         both = [name for name in self.passive if name in self.active]
         if both or self.origins.keys() != set(self.active):
             raise InvariantError(f"rule (S): active, passive and origins disagree: {both[:3]}")

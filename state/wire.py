@@ -3,11 +3,11 @@
 A message is a MessagePack array whose first element says what it is. Boxes and points are int64, little-endian, in one
 piece, so that reading them is one `frombuffer`.
 
-    subscribe     [0, broker, client, id, boxes, rev, time, place, expires]
+    subscribe     [0, broker, client, id, boxes, rev, time, place, expires, tree, exact]
     unsubscribe   [1, broker, client, id, rev, time, place]
     publish       [2, id, point, payload, time]
 
-From a neighbour there is no stamp: `time` is then null.
+From a neighbour there is no stamp: `time` is then null. `tree` and `exact` are null but for Boolean filters.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 
 from state.boxes import Boxes, stack, unstack
+from state.filters import pack_tree, unpack_tree
 from state.messages import Message, Name, Publish, Stamp, Subscribe, Unsubscribe
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -32,6 +33,8 @@ class PackedSubscribe(msgspec.Struct, array_like=True, tag=0):
     time: int | None
     place: int
     expires: int | None
+    tree: bytes | None = None
+    exact: bytes | None = None
 
 
 class PackedUnsubscribe(msgspec.Struct, array_like=True, tag=1):
@@ -61,7 +64,8 @@ def pack(message: Message) -> Packed:
     rev, time, place = message.stamp or (None, None, 0)
     if isinstance(message, Unsubscribe):
         return PackedUnsubscribe(*message.name, rev, time, place)
-    return PackedSubscribe(*message.name, pack_boxes(message.boxes), rev, time, place, message.expires)
+    trees = (None if tree is None else pack_tree(tree) for tree in (message.tree, message.exact))
+    return PackedSubscribe(*message.name, pack_boxes(message.boxes), rev, time, place, message.expires, *trees)
 
 
 def unpack(packed: Packed, dims: int) -> Message:
@@ -73,7 +77,8 @@ def unpack(packed: Packed, dims: int) -> Message:
     stamp = None if packed.time is None else Stamp(packed.rev, packed.time, packed.place)
     if isinstance(packed, PackedUnsubscribe):
         return Unsubscribe(name, stamp)
-    return Subscribe(name, unpack_boxes(packed.boxes, dims), stamp, packed.expires)
+    trees = (None if tree is None else unpack_tree(tree, dims) for tree in (packed.tree, packed.exact))
+    return Subscribe(name, unpack_boxes(packed.boxes, dims), stamp, packed.expires, *trees)
 
 
 def pack_boxes(boxes: Boxes) -> bytes:

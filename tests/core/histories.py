@@ -6,12 +6,15 @@ other all the time, which is where mistakes show.
 
 from __future__ import annotations
 
+import random
+from functools import cache
 from typing import Any
 
 from hypothesis import strategies as st
 
 from state.config import Config, parse
 from state.strategies import STRATEGIES
+from tests.core.oracle import matches
 
 SIDE = 8
 COLOURS = ["blue", "green", "red"]
@@ -67,9 +70,85 @@ def _range() -> st.SearchStrategy[list[int | None]]:
     return st.one_of(ends, ends, ends, st.just([None, 3]), st.just([4, None]))
 
 
-def wheres() -> st.SearchStrategy[dict[str, Any]]:
+def ranges() -> st.SearchStrategy[dict[str, Any]]:
+    """Filters that are objects of ranges."""
     colours = st.lists(st.sampled_from(COLOURS), min_size=1, max_size=3, unique=True)
     return st.fixed_dictionaries({}, optional={"x": _range(), "y": _range(), "colour": colours})
+
+
+def json_filters() -> st.SearchStrategy[Any]:
+    """Alternatives and negations of objects of ranges."""
+    several = st.fixed_dictionaries({"x": st.lists(_range(), min_size=1, max_size=3)})
+    return st.recursive(
+        st.one_of(ranges(), several),
+        lambda below: st.one_of(
+            st.lists(below, min_size=1, max_size=3), st.builds(lambda a, b: {**a, "not": b}, ranges(), below)
+        ),
+        max_leaves=4,
+    )
+
+
+@cache
+def text_filters() -> st.SearchStrategy[str]:
+    """Filters as text."""
+    side, colour = st.integers(0, SIDE - 1), st.sampled_from(COLOURS)
+    name = st.sampled_from("xy")
+    compared = st.builds("{} {} {}".format, name, st.sampled_from(["=", "<>", "<", "<=", ">", ">="]), side)
+    between = st.builds(lambda n, a, b: f"{n} BETWEEN {min(a, b)} AND {max(a, b)}", name, side, side)
+    among = st.builds("{} IN ({}, {})".format, name, side, side)
+    coloured = st.builds("colour {} '{}'".format, st.sampled_from(["=", "<>"]), colour)
+    return st.recursive(
+        st.one_of(compared, between, among, coloured),
+        lambda below: st.one_of(
+            st.builds("({} AND {})".format, below, below),
+            st.builds("({} OR {})".format, below, below),
+            st.builds("NOT ({})".format, below),
+        ),
+        max_leaves=5,
+    )
+
+
+def _holds_somewhere(where: Any) -> bool:
+    cells = ({"x": x, "y": y, "colour": c} for x in range(SIDE) for y in range(SIDE) for c in COLOURS)
+    return any(matches(where, at, {"colour"}) for at in cells)
+
+
+@cache
+def wheres() -> st.SearchStrategy[Any]:
+    """Filters of every form that hold somewhere; most are objects of ranges."""
+    return st.one_of(ranges(), ranges(), st.sampled_from(_some_texts() + SOME_JSON))
+
+
+SOME_JSON: list[Any] = [
+    [{"x": [1, 3]}, {"y": [2, 5]}],
+    [{"x": [0, 2], "y": [0, 2]}, {"x": [2, 5], "y": [1, 4]}, {"colour": ["red"]}],
+    {"x": [[0, 1], [3, 4], [6, None]]},
+    {"y": [1, 6], "not": {"x": [2, 4], "colour": ["blue", "red"]}},
+    {"not": [{"x": [0, 2]}, {"y": [5, 7]}]},
+    {"not": {"colour": ["green"]}},
+]
+
+
+def _some_texts() -> list[str]:
+    """Texts by chance, always the same: drawing them one by one with Hypothesis would take most of the tests' time."""
+    chance = random.Random(5)
+
+    def text(depth: int) -> str:
+        if depth == 0 or chance.random() < 0.25:
+            name, a, b = chance.choice("xy"), chance.randrange(SIDE), chance.randrange(SIDE)
+            return chance.choice(
+                [
+                    f"{name} {chance.choice(['=', '<>', '<', '<=', '>', '>='])} {a}",
+                    f"{name} BETWEEN {min(a, b)} AND {max(a, b)}",
+                    f"{name} IN ({a}, {b})",
+                    f"colour {chance.choice(['=', '<>'])} '{chance.choice(COLOURS)}'",
+                ]
+            )
+        if chance.random() < 0.2:
+            return f"NOT ({text(depth - 1)})"
+        return f"({text(depth - 1)} {chance.choice(['AND', 'OR'])} {text(depth - 1)})"
+
+    return [one for one in (text(3) for _ in range(80)) if _holds_somewhere(one)]
 
 
 def points() -> st.SearchStrategy[dict[str, Any]]:

@@ -12,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from state import events, space
+from state import where as where_module
 from state.boxes import Box, boxes_where
 from state.events import KINDS, MOST_BYTES, MOST_NAME, MOST_PAYLOAD, MOST_TTL, RULES, Context, Reject, read, read_line
 from state.messages import Message, Name, Publish, Stamp, Subscribe, Unsubscribe
@@ -128,6 +129,30 @@ BAD: list[tuple[str, str, str, bytes]] = [
     ("filter", "a list as filter", "subscribe", subscribe(where=[1, 2])),
     ("filter", "null as filter", "subscribe", subscribe(where=None)),
     ("filter", "a number as filter", "subscribe", subscribe(where=5)),
+    ("filter", "a number as alternative", "subscribe", subscribe(where=[{}, 5])),
+    ("filter", "a number negated", "subscribe", where(**{"not": 5})),
+    ("empty", "no alternative", "subscribe", subscribe(where=[])),
+    ("nothing", "ranges that exclude each other", "subscribe", subscribe(where="price < 5 AND price > 6")),
+    ("nothing", "everything, negated", "subscribe", where(**{"not": {}})),
+    ("order", "categories in an order", "subscribe", subscribe(where="symbol > 'IBM'")),
+    ("order", "categories between others", "subscribe", subscribe(where="symbol BETWEEN 'AAPL' AND 'IBM'")),
+    ("syntax", "an empty text", "subscribe", subscribe(where="")),
+    ("syntax", "half a comparison", "subscribe", subscribe(where="price >")),
+    ("syntax", "a text too long", "subscribe", subscribe(where="price = 1" + " " * 65_536)),
+    ("deep", "alternatives too deep", "subscribe", subscribe(where="?").replace(b'"?"', b"[" * 40 + b"{}" + b"]" * 40)),
+    (
+        "deep",
+        "a negation too deep",
+        "subscribe",
+        subscribe(where="?").replace(b'"?"', b'{"not":' * 40 + b"{}" + b"}" * 40),
+    ),
+    ("deep", "too many predicates", "subscribe", subscribe(where=[{"volume": [2 * k, 2 * k]} for k in range(1025)])),
+    (
+        "duplicate",
+        "an attribute twice in an alternative",
+        "subscribe",
+        subscribe(where="?").replace(b'"?"', b'[{"price":[1,2],"price":[1,2]}]'),
+    ),
     ("attribute", "a filter on an unknown attribute", "subscribe", where(colour=[1, 2])),
     ("attribute", "a filter on an attribute in capitals", "subscribe", where(Price=[1, 2])),
     ("attribute", "a publication with an unknown attribute", "publish", at(colour=1)),
@@ -240,6 +265,10 @@ GOOD: list[tuple[str, str, bytes]] = [
     ("white space around", "unsubscribe", b" \n\t" + unsubscribe() + b"\r\n"),
     ("exactly as long as allowed", "unsubscribe", unsubscribe().ljust(MOST_BYTES)),
     ("everything asked for", "subscribe", subscribe(where={})),
+    ("alternatives", "subscribe", subscribe(where=[{"price": [1, 2]}, {"volume": [3, None]}])),
+    ("alternatives for one attribute", "subscribe", where(price=[[1, 2], [5, 6]])),
+    ("a negation beside a range", "subscribe", where(price=[1, 2], **{"not": {"symbol": ["IBM"]}})),
+    ("a text", "subscribe", subscribe(where="price BETWEEN 10 AND 20 AND (symbol IN ('IBM') OR volume > 500)")),
     ("open ends", "subscribe", where(price=[None, None], volume=[None, 5], seen=["2026-02-01", None])),
     ("a range of one value", "subscribe", where(price=[5, 5])),
     ("the ends of the domain", "subscribe", where(price=[0, 1000], volume=[0, 100_000])),
@@ -477,7 +506,7 @@ def named_rules(path: str) -> set[str]:
 
 
 def test_every_rule_in_the_code_is_documented_and_no_other() -> None:
-    written = named_rules(events.__file__) | named_rules(space.__file__)
+    written = named_rules(events.__file__) | named_rules(space.__file__) | named_rules(where_module.__file__)
     assert len(written) > 15
     assert written <= set(RULES)
     assert set(RULES) - written == {"id", "client"}, "those two are the names of fields"

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from state import events as events_module
 from state.codec import decode, encode
 from state.config import Config, parse
 from state.events import Context, Reject, read_line
 from state.link import Link, Local
-from state.messages import Message, Name, Publish, Subscribe, Unsubscribe
+from state.messages import LOCAL, Message, Name, Publish, Subscribe, Unsubscribe
 from state.overlay import Batch, Network
 from state.told import Decision
+from state.where import asked
 from tests.core.histories import EXACT, SIDE, STRATEGY_TABLES, config_text, configs, events, points, wheres
 from tests.core.oracle import Delivery, Event, Oracle
 
@@ -87,6 +91,25 @@ def test_quiet_overlay_delivers_exactly_what_matches(data: st.DataObject) -> Non
         expected = oracle.take(event)
         assert sorted(diary.deliveries) == sorted(expected)
         diary.deliveries.clear()
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_filters_beyond_the_limit_of_boxes_are_delivered_exactly(data: st.DataObject) -> None:
+    """What travels is generalised to two boxes; what is delivered is not, also from stored state."""
+    config = data.draw(configs())
+    diary, oracle = Diary(), Oracle({"colour"})
+    network = Network(config, diary)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(events_module, "asked", partial(asked, most=2))
+        for place, event in enumerate(data.draw(events(config.overlay.brokers, most=25))):
+            network.feed(event["broker"], message_of(config, event, place), 0, place)
+            network.settle(0)
+            network.check()
+            for broker, groups in network.groups.items():
+                groups[LOCAL] = decode(encode(groups[LOCAL]), config.setup(broker, LOCAL))
+            assert sorted(diary.deliveries) == sorted(oracle.take(event))
+            diary.deliveries.clear()
 
 
 @settings(max_examples=60)

@@ -1,0 +1,315 @@
+"""Dimension-based pruning (Bittner and Hinze): filters made smaller by making them more general.
+
+A pruning takes a child away from an AND. What is left holds wherever the filter held before, so a broker that routes by
+pruned filters loses nothing; it forwards more. The last predicate is never taken: that would remove the subscription.
+
+    AND                     AND
+   ╱ │ ╲        ──▶        ╱   ╲            network   how many more publications does it let through?
+  a  b  OR                a    OR           memory    how many bytes does it save?
+       ╱  ╲                   ╱  ╲          throughput   how many fewer predicates must be fulfilled before
+      c    d                 c    d                      the tree has to be looked at?
+
+Estimates, bottom up from the selectivity s of each predicate:
+
+                    min                    avg                   max
+    predicate       s                      s                     s
+    AND             max(0, Σmin - (n-1))   Πavg                  least max
+    OR              greatest min           1 - Π(1 - avg)        min(1, Σmax)
+
+    degradation   the largest of the three differences against the original subscription      (network)
+    saved         bytes against the tree before this pruning                                   (memory)
+    lowered       pmin of the original less that of the pruned tree                            (throughput)
+
+The best pruning degrades least, saves most, lowers least; ties fall to the next dimension:
+
+    network (degradation, lowered, saved)    memory (saved, degradation, lowered)
+    throughput (lowered, degradation, saved)
+
+By memory only a node below which nothing can be pruned is taken, or the largest subtree would always go first.
+The sign of `lowered` needs care: the paper writes pmin(pruned) - pmin(original) and orders by it "ascending" while the
+text asks for the greatest; the greatest, which is the least lowered, is what makes sense and is done.
+
+Over all subscriptions of a table the paper keeps a priority queue: each subscription's next best pruning waits in it,
+the best of all is done, and the next of that subscription takes its place. A subscription's prunings follow from it
+alone (`steps`), and a queue of such series yields them in the order of the worst key so far. So the queue is the same
+as sorting all steps by (worst key up to it, subscription, step), and the first N of that list are the N prunings done.
+That is how `Pruned` (see `pruned`) keeps the table as subscriptions come and go, without a queue and without doing
+anything again; the tests hold it against the queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial, reduce
+from itertools import accumulate, pairwise
+from math import inf, prod
+from typing import Literal, NamedTuple
+
+from state.boxes import Box, Boxes
+from state.errors import InvariantError
+from state.filters import (
+    EVERYTHING,
+    MOST_BOXES,
+    MOST_TERMS,
+    And,
+    Ends,
+    Filter,
+    Leaf,
+    Or,
+    boxes_of,
+    conjunction,
+    disjunction,
+    of_boxes,
+    terms_of,
+)
+from state.space import Space
+
+Dimension = Literal["network", "memory", "throughput"]
+DIMENSIONS: tuple[Dimension, ...] = ("network", "memory", "throughput")
+LEAF_BYTES, NODE_BYTES = 24, 8
+"""What a predicate and an inner node take, as `filters.pack_tree` writes them."""
+
+Selectivity = Callable[[Leaf], float]
+Key = tuple[float, float, float]
+"""How good a pruning is: smaller is better."""
+
+
+class Estimate(NamedTuple):
+    """The estimated selectivity of a tree: the least, the average and the most it can be."""
+
+    least: float
+    average: float
+    most: float
+
+    def degradation(self, original: Estimate) -> float:
+        """How much less selective than the original."""
+        return max(mine - its for mine, its in zip(self, original, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One pruning: the tree after it, its key, and the worst key up to it."""
+
+    tree: Filter
+    key: Key
+    worst: Key
+
+
+Parts = tuple[float, float, float, float]
+"""What the children of a node add up to so far: three for the estimate, one for `pmin`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """How the estimates of children become that of an AND or an OR."""
+
+    none: Parts
+    of: Callable[[Rated], Parts]
+    add: Callable[[Parts, Parts], Parts]
+    done: Callable[[Parts], Rated]
+
+
+class Rated(NamedTuple):
+    """What is estimated about a tree."""
+
+    estimate: Estimate
+    pmin: float
+
+
+_AND = _Kind(
+    (0.0, 1.0, 1.0, 0.0),
+    lambda r: (r.estimate.least - 1.0, r.estimate.average, r.estimate.most, r.pmin),
+    lambda a, b: (a[0] + b[0], a[1] * b[1], min(a[2], b[2]), a[3] + b[3]),
+    lambda a: Rated(Estimate(max(0.0, 1.0 + a[0]), a[1], a[2]), a[3]),
+)
+_OR = _Kind(
+    (0.0, 1.0, 0.0, inf),
+    lambda r: (r.estimate.least, 1.0 - r.estimate.average, r.estimate.most, r.pmin),
+    lambda a, b: (max(a[0], b[0]), a[1] * b[1], a[2] + b[2], min(a[3], b[3])),
+    lambda a: Rated(Estimate(a[0], 1.0 - a[1], min(1.0, a[2])), a[3]),
+)
+
+
+def rated(tree: Filter, selectivity: Selectivity) -> Rated:
+    """The estimated selectivity and `pmin` of a tree. O(predicates)."""
+    if isinstance(tree, Leaf):
+        s = selectivity(tree)
+        return Rated(Estimate(s, s, s), 1.0)
+    kind = _AND if isinstance(tree, And) else _OR
+    return kind.done(reduce(kind.add, (kind.of(rated(child, selectivity)) for child in tree.children), kind.none))
+
+
+def estimate(tree: Filter, selectivity: Selectivity) -> Estimate:
+    """The estimated selectivity of a tree.
+
+    >>> estimate(And((Leaf(0, 0, 1), Leaf(1, 0, 1))), lambda leaf: [0.5, 0.75][leaf.attribute])
+    Estimate(least=0.25, average=0.375, most=0.5)
+    """
+    return rated(tree, selectivity).estimate
+
+
+def size(tree: Filter) -> int:
+    """The bytes that a tree takes."""
+    if isinstance(tree, Leaf):
+        return LEAF_BYTES
+    return NODE_BYTES + sum(map(size, tree.children))
+
+
+# Prunings
+
+
+class Option(NamedTuple):
+    """A pruning that could be done: the way to the child that goes, what is left then, and the bytes saved."""
+
+    path: tuple[int, ...]
+    rated: Rated
+    saved: int
+
+
+def options(tree: Filter, selectivity: Selectivity, *, lowest: bool = False) -> list[Option]:
+    """Every pruning of a tree, rated without doing it; `lowest`: only nodes below which nothing can be pruned.
+
+    O(predicates times depth): at each node the other children are summed up once from the left and once from the right.
+    """
+    return _options(tree, selectivity, lowest, above=None)[1]
+
+
+def _options(
+    tree: Filter, selectivity: Selectivity, lowest: bool, above: type[And] | type[Or] | None
+) -> tuple[Rated, list[Option]]:
+    if isinstance(tree, Leaf):
+        return rated(tree, selectivity), []
+    kind = _AND if isinstance(tree, And) else _OR
+    below = [_options(child, selectivity, lowest, type(tree)) for child in tree.children]
+    parts = [kind.of(whole) for whole, _ in below]
+    left = list(accumulate(parts, kind.add, initial=kind.none))
+    right = list(accumulate(reversed(parts), kind.add, initial=kind.none))[::-1]
+    found = []
+    for k, (_, inner) in enumerate(below):
+        others = kind.add(left[k], right[k + 1])
+        for option in inner:
+            whole = kind.done(kind.add(others, kind.of(option.rated)))
+            found.append(Option((k, *option.path), whole, option.saved))
+        if isinstance(tree, And) and not (lowest and inner):
+            found.append(Option((k,), kind.done(others), _saved(tree, k, above)))
+    return kind.done(left[-1]), found
+
+
+def _saved(tree: And, k: int, above: type[And] | type[Or] | None) -> int:
+    """The bytes that go with a child: its own; of two, the AND's; and the OR's that is left alone below an OR."""
+    saved = size(tree.children[k])
+    if len(tree.children) == 2:
+        saved += NODE_BYTES + NODE_BYTES * (isinstance(tree.children[1 - k], Or) and above is Or)
+    return saved
+
+
+def without(tree: Filter, path: tuple[int, ...], space: Space) -> Filter:
+    """The tree after a pruning."""
+    if isinstance(tree, Leaf):
+        raise InvariantError("a predicate has no children to prune")
+    k, *rest = path
+    pruned = (without(tree.children[k], tuple(rest), space),) if rest else ()
+    join = conjunction if isinstance(tree, And) else disjunction
+    return join((*tree.children[:k], *pruned, *tree.children[k + 1 :]), space)
+
+
+def steps(original: Filter, dimension: Dimension, selectivity: Selectivity, space: Space) -> Iterator[Step]:
+    """The prunings of one subscription, the best first, until no more can be taken."""
+    unpruned = rated(original, selectivity)
+    tree, worst = original, None
+    while True:
+        best = _best(tree, unpruned, dimension, selectivity, space)
+        if best is None:
+            return
+        key, tree = best
+        worst = key if worst is None else max(worst, key)
+        yield Step(tree, key, worst)
+
+
+def _best(
+    tree: Filter, unpruned: Rated, dimension: Dimension, selectivity: Selectivity, space: Space
+) -> tuple[Key, Filter] | None:
+    """The best pruning: its key, and the tree after it. One that would leave nothing to ask for is none."""
+    found = options(tree, selectivity, lowest=dimension == "memory")
+    for key, k in sorted((_key(dimension, unpruned, option), k) for k, option in enumerate(found)):
+        pruned = without(tree, found[k].path, space)
+        if pruned != EVERYTHING:
+            return key, pruned
+    return None
+
+
+def _key(dimension: Dimension, unpruned: Rated, option: Option) -> Key:
+    degradation = round(option.rated.estimate.degradation(unpruned.estimate), 12)  # what is equal but for rounding ties
+    lowered, kept = unpruned.pmin - option.rated.pmin, float(-option.saved)
+    if dimension == "network":
+        return degradation, lowered, kept
+    return (kept, degradation, lowered) if dimension == "memory" else (lowered, degradation, kept)
+
+
+# Fitting
+
+
+def fitted(tree: Filter, space: Space, most: int = MOST_BOXES) -> tuple[Filter, Boxes]:
+    """A filter that holds wherever `tree` does and is at most `most` boxes, and those boxes.
+
+    Publications are taken to be uniform. Pruned is where terms multiply: of an AND with several children that are each
+    more than one box, the least selective of these goes. An OR of boxes has nothing to prune: there neighbours become
+    the box around them both.
+    """
+    boxes = None
+    while boxes is None:
+        boxes = boxes_of(tree, space, most) if terms(tree) <= MOST_TERMS else None
+        if boxes is None:
+            tree = _lighter(tree, space)
+    return tree, boxes
+
+
+def terms(tree: Filter) -> int:
+    """How many boxes a tree is when multiplied out."""
+    if isinstance(tree, Leaf):
+        return 1
+    counts = [terms(child) for child in tree.children]
+    return prod(counts) if isinstance(tree, And) else sum(counts)
+
+
+def _lighter(tree: Filter, space: Space) -> Filter:
+    """The same filter, more general, with fewer terms."""
+    if isinstance(tree, Leaf):
+        raise InvariantError("a predicate is a box: nothing is lighter")
+    counts = [terms(child) for child in tree.children]
+    heavy = [k for k, count in enumerate(counts) if count > 1]
+    if isinstance(tree, And) and len(heavy) > 1:
+        gone = max(heavy, key=lambda k: (estimate(tree.children[k], partial(natural, space)).average, k))
+        return conjunction((*tree.children[:gone], *tree.children[gone + 1 :]), space)
+    if isinstance(tree, Or) and not heavy:
+        return _coarser(tree, space)
+    k = max(heavy, key=lambda k: counts[k])
+    join = conjunction if isinstance(tree, And) else disjunction
+    return join((*tree.children[:k], _lighter(tree.children[k], space), *tree.children[k + 1 :]), space)
+
+
+def natural(space: Space, leaf: Leaf) -> float:
+    """The share of an attribute's domain that fulfils a predicate."""
+    a = space.attributes[leaf.attribute]
+    whole = a.length(a.low, a.high + 1)
+    return a.length(leaf.lo, leaf.hi) / whole if whole > 0 else 1.0
+
+
+def _coarser(tree: Or, space: Space) -> Filter:
+    """An OR of boxes with neighbours joined in pairs: those first whose box around both adds least."""
+    boxes = sorted(box for child in tree.children for box in terms_of(child, space.domain))
+    added = [space.share(*_hull(a, b)) - space.share(*a) - space.share(*b) for a, b in pairwise(boxes)]
+    joined: set[int] = set()
+    for k in sorted(range(len(added)), key=lambda k: (added[k], k)):
+        if not {k - 1, k + 1} & joined:
+            joined.add(k)
+    merged = boxes[:1]
+    for k, box in enumerate(boxes[1:]):
+        merged[-1:] = [_hull(merged[-1], box)] if k in joined else [merged[-1], box]
+    return disjunction((of_boxes((Box(*box),), space) for box in merged), space)
+
+
+def _hull(a: Ends, b: Ends) -> Ends:
+    """The least box around two."""
+    return tuple(map(min, a[0], b[0])), tuple(map(max, a[1], b[1]))

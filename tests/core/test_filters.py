@@ -1,0 +1,199 @@
+"""Boolean filters: trees, the boxes that they are, bytes and text, against cell enumeration."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from state.boxes import Box, stack
+from state.boxlist import check_disjoint
+from state.errors import StateError
+from state.filters import (
+    EVERYTHING,
+    NOTHING,
+    And,
+    Filter,
+    Leaf,
+    Or,
+    boxes_of,
+    complement,
+    conjunction,
+    depth,
+    disjunction,
+    holds,
+    leaves,
+    of_boxes,
+    pack_tree,
+    pmin,
+    to_text,
+    unpack_tree,
+)
+from state.pruning import fitted, terms
+from state.space import Attribute, Corner, Space, float_key
+from state.where import parse
+from tests.core.naive import name
+
+SIDE = 5
+DIMS = 3
+SPACE = Space(tuple(Attribute(f"x{i}", "int", 0, SIDE - 1) for i in range(DIMS)))
+POINTS: list[Corner] = list(product(range(SIDE), repeat=DIMS))
+
+leaf = st.builds(
+    lambda i, ends: Leaf(i, min(ends), max(ends) + 1),
+    st.integers(0, DIMS - 1),
+    st.tuples(st.integers(0, SIDE - 1), st.integers(0, SIDE - 1)),
+)
+
+
+def trees(most: int = 12) -> st.SearchStrategy[Filter]:
+    """Tidy trees, some of them nothing or everything."""
+    return st.recursive(
+        leaf,
+        lambda below: st.builds(
+            lambda join, parts: join(parts, SPACE),
+            st.sampled_from([conjunction, disjunction]),
+            st.lists(below, max_size=4),
+        ),
+        max_leaves=most,
+    )
+
+
+def cells(tree: Filter) -> set[Corner]:
+    return {point for point in POINTS if holds(tree, point)}
+
+
+def is_tidy(tree: Filter) -> bool:
+    if isinstance(tree, Leaf):
+        return 0 <= tree.lo < tree.hi <= SIDE
+    if not tree.children:
+        return True
+    sides = [c.attribute for c in tree.children if isinstance(c, Leaf)]
+    alone = isinstance(tree, Or) or len(set(sides)) == len(sides)
+    apart = isinstance(tree, And) or all(
+        a.hi < b.lo or b.hi < a.lo
+        for k, a in enumerate(tree.children)
+        for b in tree.children[k + 1 :]
+        if isinstance(a, Leaf) and isinstance(b, Leaf) and a.attribute == b.attribute
+    )
+    inner = all(is_tidy(c) and type(c) is not type(tree) and c not in (EVERYTHING, NOTHING) for c in tree.children)
+    partial = all(not isinstance(c, Leaf) or c.hi - c.lo < SIDE for c in tree.children)
+    return len(tree.children) > 1 and alone and apart and inner and partial
+
+
+@settings(max_examples=150)
+@given(st.lists(trees(), max_size=4))
+def test_joined_trees_are_tidy_and_mean_what_they_say(parts: list[Filter]) -> None:
+    every, some = conjunction(parts, SPACE), disjunction(parts, SPACE)
+    assert cells(every) == set(POINTS).intersection(*map(cells, parts))
+    assert cells(some) == set().union(*map(cells, parts))
+    assert is_tidy(every) or isinstance(every, Leaf)
+    assert is_tidy(some) or isinstance(some, Leaf)
+
+
+@given(leaf)
+def test_the_complement_is_the_rest(one: Leaf) -> None:
+    assert cells(complement(one, SPACE)) == set(POINTS) - cells(one)
+
+
+@settings(max_examples=200)
+@given(trees())
+def test_boxes_are_disjoint_and_exactly_the_tree(tree: Filter) -> None:
+    boxes = boxes_of(tree, SPACE)
+    assert boxes is not None
+    check_disjoint(name("s"), stack(boxes, DIMS))
+    assert {
+        p for p in POINTS for b in boxes if all(lo <= k < hi for lo, k, hi in zip(b.lo, p, b.hi, strict=True))
+    } == cells(tree)
+    assert boxes_of(tree, SPACE) == boxes
+    assert cells(of_boxes(boxes, SPACE)) == cells(tree)
+
+
+def test_boxes_are_few() -> None:
+    """Abutting pieces are joined, what another contains is dropped."""
+    tree = disjunction([Leaf(0, 0, 2), conjunction([Leaf(0, 2, 4), Leaf(1, 0, 5)], SPACE), Leaf(0, 4, 5)], SPACE)
+    assert boxes_of(tree, SPACE) == (Box((0,) * DIMS, (SIDE,) * DIMS),)
+    inside = Or((Leaf(0, 0, 3), And((Leaf(0, 1, 2), Leaf(1, 1, 2)))))
+    assert boxes_of(inside, SPACE) == (Box((0, 0, 0), (3, SIDE, SIDE)),)
+    assert boxes_of(NOTHING, SPACE) == ()
+
+
+@settings(max_examples=150)
+@given(trees(20), st.integers(1, 4))
+def test_what_is_too_many_boxes_is_generalised_until_it_fits(tree: Filter, most: int) -> None:
+    general, boxes = fitted(tree, SPACE, most)
+    assert len(boxes) <= most
+    assert cells(tree) <= cells(general)
+    assert boxes == boxes_of(general, SPACE, most)
+    if (exact := boxes_of(tree, SPACE, most)) is not None:
+        assert (general, boxes) == (tree, exact)
+
+
+def test_an_explosion_is_given_up_and_fitted() -> None:
+    wide = Space(tuple(Attribute(f"x{i}", "int", 0, 99) for i in range(12)))
+    tree = conjunction([Or((Leaf(i, 0, 3), Leaf(i, 50, 53))) for i in range(12)], wide)
+    assert terms(tree) == 2**12
+    assert boxes_of(tree, wide) is None
+    general, boxes = fitted(tree, wide)
+    assert len(boxes) == 64, "six alternatives of two are left"
+    assert len(list(leaves(general))) == 12
+
+
+@settings(max_examples=150)
+@given(trees())
+def test_bytes_and_back(tree: Filter) -> None:
+    assert unpack_tree(pack_tree(tree), DIMS) == tree
+
+
+@settings(max_examples=100)
+@given(trees(), st.data())
+def test_damaged_bytes_are_refused_or_a_tree(tree: Filter, data: st.DataObject) -> None:
+    packed = np.frombuffer(pack_tree(tree), "<i8").copy()
+    packed[data.draw(st.integers(0, len(packed) - 1))] = data.draw(st.integers(-(2**63), 2**63 - 1))
+    try:
+        assert depth(unpack_tree(packed.tobytes()[: data.draw(st.integers(0, 8 * len(packed)))], DIMS)) >= 1
+    except StateError as error:
+        assert "Remedy" in str(error)
+
+
+@settings(max_examples=150)
+@given(trees())
+def test_text_is_read_back_as_the_same_tree(tree: Filter) -> None:
+    if tree in (EVERYTHING, NOTHING) or (isinstance(tree, Leaf) and tree.hi - tree.lo == SIDE):
+        return
+    assert parse(SPACE, to_text(tree, SPACE)) == tree
+
+
+def test_text_of_every_kind_of_value() -> None:
+    space = Space(
+        (
+            Attribute("f", "float", float_key(-1.0), float_key(1.0)),
+            Attribute("it's", "category", 0, 2, ("a", "b's", "c")),
+            Attribute("t", "timestamp", 0, 10**12),
+            Attribute("or", "int", 0, 9),
+        )
+    )
+    tree = And((Leaf(0, float_key(0.1), float_key(0.25) + 1), Leaf(1, 1, 3), Leaf(2, 5, 10**12 + 1), Leaf(3, 4, 5)))
+    text = to_text(tree, space)
+    assert text == (
+        "f BETWEEN 0.1 AND 0.25 AND \"it's\" IN ('b''s', 'c') AND t >= '1970-01-01T00:00:00.000005Z' AND \"or\" = 4"
+    )
+    assert parse(space, text) == tree
+    assert [to_text(tree, space) for tree in (EVERYTHING, NOTHING)] == ["everything", "nothing"]
+
+
+@settings(max_examples=100)
+@given(trees())
+def test_fewer_predicates_than_pmin_never_suffice(tree: Filter) -> None:
+    for point in POINTS[:: len(POINTS) // 25]:
+        fulfilled = sum(holds(one, point) for one in leaves(tree))
+        assert not holds(tree, point) or fulfilled >= pmin(tree)
+
+
+def test_a_stored_filter_that_is_none() -> None:
+    for numbers in ([], [-5, 0, 1, 2], [9, 1, 2], [0, 2, 1], [0, 1, 2, 3], [-3] * 40):
+        with pytest.raises(StateError, match="Remedy"):
+            unpack_tree(np.array(numbers, "<i8").tobytes(), DIMS)

@@ -1,0 +1,99 @@
+"""Counting predicates finds exactly the filters that hold, whatever is counted and however the index was built."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from state import predicates as module
+from state.boxes import unstack
+from state.clients import Clients
+from state.errors import InvariantError
+from state.filters import EVERYTHING, NOTHING, And, Filter, Leaf, Or, boxes_of, holds
+from state.messages import Name
+from state.predicates import Counted, Predicates, compiled
+from tests.core.naive import name
+from tests.core.test_filters import DIMS, POINTS, SPACE, trees
+
+GRID = np.array(POINTS, np.int64)
+real = trees().filter(lambda tree: tree not in (EVERYTHING, NOTHING))
+
+
+def expected(kept: dict[Name, Filter]) -> list[tuple[int, Name]]:
+    return [(k, n) for k, point in enumerate(POINTS) for n, tree in kept.items() if holds(tree, point)]
+
+
+@pytest.mark.parametrize("counted", ["few", "all"])
+@settings(max_examples=40)
+@given(data=st.data())
+def test_any_history_is_matched_exactly(counted: Counted, data: st.DataObject) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "FEWEST_WAITING", data.draw(st.integers(0, 6)))
+        index, kept = Predicates(SPACE, counted=counted), dict[Name, Filter]()
+        for number in range(data.draw(st.integers(1, 20))):
+            if kept and data.draw(st.integers(0, 2)) == 0:
+                gone = data.draw(st.sampled_from(list(kept)))
+                index.remove(gone)
+                del kept[gone]
+            else:
+                kept[name(number)] = data.draw(real)
+                index.add(name(number), kept[name(number)])
+        index.check()
+        assert list(index) == list(kept)
+        pairs = expected(kept)
+        assert list(zip(*index.holders(GRID), strict=True)) == pairs
+        assert np.flatnonzero(index.holds_any(GRID)).tolist() == sorted({k for k, _ in pairs})
+        assert index.holders_by_all_trees(GRID)[0].tolist() == [k for k, _ in pairs]
+
+
+def test_jumps_are_those_drawn_at_the_head_of_the_module() -> None:
+    a, b, c = Leaf(0, 0, 1), Leaf(1, 0, 3), Leaf(2, 0, 2)
+    code, needed = compiled(And((a, Or((b, c)))), lambda leaf: {a: 0.2, b: 0.6, c: 0.4}[leaf], "few")
+    assert code == [(0, 0, 1, 1, -2, True), (1, 0, 3, -1, 2, False), (2, 0, 2, -1, -2, False)]
+    assert needed == 1
+    code, needed = compiled(And((a, Or((b, c)))), lambda leaf: 0.5, "all")
+    assert [row[-1] for row in code] == [True] * 3
+    assert needed == 2
+
+
+def test_a_predicate_that_stands_twice_counts_twice() -> None:
+    """(a OR b) AND (a OR c) needs two of its four predicates, and a alone fulfils two."""
+    a, b, c = Leaf(0, 0, 1), Leaf(1, 0, 1), Leaf(2, 0, 1)
+    index = Predicates(SPACE, [(name(1), And((Or((a, b)), Or((a, c)))))], counted="all")
+    assert index.holds_any(np.array([[0, 4, 4], [4, 0, 0], [4, 0, 4]])).tolist() == [True, True, False]
+
+
+def test_counts_begin_anew_before_they_overflow() -> None:
+    index = Predicates(SPACE, [(name(1), And((Leaf(0, 0, 1), Leaf(1, 0, 1))))], counted="all")
+    for base in (2**62 - 1, 2**62 + 1):
+        index._base = base
+        assert index.holds_any(np.array([[0, 0, 0], [0, 1, 0]])).tolist() == [True, False]
+
+
+def test_a_name_is_added_once() -> None:
+    index = Predicates(SPACE, [(name(1), Leaf(0, 0, 1))])
+    with pytest.raises(InvariantError, match="already holds it"):
+        index.add(name(1), Leaf(0, 0, 2))
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_clients_are_matched_in_order_of_arrival_whatever_index_they_are_in(data: st.DataObject) -> None:
+    clients, kept = Clients(SPACE), dict[Name, Filter]()
+    for number in range(data.draw(st.integers(1, 12))):
+        if kept and data.draw(st.integers(0, 3)) == 0:
+            gone = data.draw(st.sampled_from(list(kept)))
+            clients.remove(gone)
+            del kept[gone]
+            continue
+        tree = data.draw(real)
+        kept[name(number)] = tree
+        clients.add(name(number), boxes_of(tree, SPACE) or (), tree if data.draw(st.booleans()) else None)
+        clients.check()
+    again = Clients(SPACE, [(n, clients.keys(n)) for n in clients], clients.exact)
+    for one in (clients, again):
+        assert list(one) == list(kept)
+        assert list(zip(*one.holders(GRID), strict=True)) == expected(kept)
+        assert all(one.boxes(n) == unstack(np.empty((0, 2, DIMS), np.int64)) for n in one.exact)

@@ -1,0 +1,225 @@
+"""Every form of `where`: every construct, every error, and what they mean, value by value."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from state.boxes import boxes_where
+from state.config import parse as parse_config
+from state.filters import EVERYTHING, Filter, holds, of_boxes, to_text
+from state.space import Attribute, Space, ValueRefused, float_key, timestamp_key
+from state.where import asked, parse
+from tests.core.histories import json_filters, points, space_text, text_filters
+from tests.core.oracle import matches
+
+SPACE = Space(
+    (
+        Attribute("price", "float", float_key(0.0), float_key(1000.0)),
+        Attribute("volume", "int", 0, 100_000),
+        Attribute("symbol", "category", 0, 2, ("AAPL", "IBM", "MSFT")),
+        Attribute("seen", "timestamp", timestamp_key("2026-01-01"), timestamp_key("2027-01-01")),
+        Attribute("in", "int", 0, 9),
+    )
+)
+
+SAME = [
+    ("price = 5", "price BETWEEN 5 AND 5"),
+    ("price <> 5", "NOT price = 5"),
+    ("price != 5", "NOT price = 5"),
+    ("price < 5", "NOT price >= 5"),
+    ("price <= 5", "NOT price > 5"),
+    ("5 > price", "price < 5"),
+    ("5 >= price", "price <= 5"),
+    ("5 < price", "price > 5"),
+    ("5 <= price", "price >= 5"),
+    ("5 = price", "price = 5"),
+    ("5 <> price", "price <> 5"),
+    ("volume > 5", "volume >= 6"),
+    ("volume < 5", "volume <= 4"),
+    ("volume IN (3, 1, 2, 2)", "volume BETWEEN 1 AND 3"),
+    ("volume NOT IN (3, 4)", "volume < 3 OR volume > 4"),
+    ("volume NOT BETWEEN 3 AND 4", "volume < 3 OR volume > 4"),
+    ("symbol IN ('AAPL', 'MSFT')", "symbol <> 'IBM'"),
+    ("symbol NOT IN ('AAPL', 'MSFT')", "symbol = 'IBM'"),
+    ("price < 5 and volume > 3 OR symbol = 'IBM'", "(price < 5 AND volume > 3) or (symbol = 'IBM')"),
+    ("price < 5 AND (volume > 3 OR symbol = 'IBM')", "(volume > 3 OR symbol = 'IBM') AND price < 5"),
+    ("NOT (price < 5 AND volume > 3)", "price >= 5 OR volume <= 3"),
+    ("NOT (price < 5 OR volume > 3)", "price >= 5 AND volume <= 3"),
+    ("NOT NOT price < 5", "price < 5"),
+    ("NOT price < 5 AND volume = 3", "(NOT price < 5) AND volume = 3"),
+    ('"price" < 5', "price < 5"),
+    ('"in" = 5', '"in" BETWEEN 5 AND 5'),
+    ("in = 5 AND in IN (5, 6)", '"in" = 5'),
+    ("seen >= '2026-05-01'", "seen >= TIMESTAMP '2026-05-01T00:00:00Z'"),
+    ("seen < timestamp'2026-05-01 12:00:00+02:00'", "seen < '2026-05-01T10:00:00Z'"),
+    ("price = 1e2", "price = 100"),
+    ("price = +.5", "price = 0.5"),
+    ("price >= -0.0", "price >= 0"),
+    ("volume = 5.0", "volume = 5"),
+    ("  price\n=\t5  ", "price=5"),
+    ("price >= 0", "volume >= 0"),
+    ("price < 10 AND price >= 5 AND price > 7", "price > 7 AND price < 10"),
+    ("price < 5 OR price < 7", "price < 7"),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), SAME)
+def test_two_ways_to_say_the_same(one: str, other: str) -> None:
+    assert set_of(parse(SPACE, one)) == set_of(parse(SPACE, other))
+
+
+def set_of(tree: Filter) -> str:
+    """A tree in a form that does not depend on the order of children."""
+    parts = getattr(tree, "children", None)
+    return repr(tree) if parts is None else f"{type(tree).__name__}{sorted(map(set_of, parts))}"
+
+
+END = "AND, OR, the end"
+BEGIN = "(, NOT, TIMESTAMP, a number, a string, an attribute"
+VALUE = "TIMESTAMP, a number, a string"
+AFTER_NAME = "BETWEEN, IN, NOT, a comparison"
+REFUSED = [
+    ("", "syntax", f"at character 1: the end is not allowed here; allowed are {BEGIN}"),
+    ("price", "syntax", f"at character 6: the end is not allowed here; allowed are {AFTER_NAME}"),
+    ("price =", "syntax", f"at character 8: the end is not allowed here; allowed are {VALUE}"),
+    ("price = 5 AND", "syntax", f"at character 14: the end is not allowed here; allowed are {BEGIN}"),
+    ("price = 5 price", "syntax", f"at character 11: 'price' is not allowed here; allowed are {END}"),
+    ("price = 5)", "syntax", f"at character 10: ')' is not allowed here; allowed are {END}"),
+    ("(price = 5", "syntax", "at character 11: the end is not allowed here; allowed are ), AND, OR"),
+    ("price # 5", "syntax", f"at character 7: '#' is not allowed here; allowed are {AFTER_NAME}"),
+    ("price = 5x", "syntax", f"at character 9: '5x' is not allowed here; allowed are {VALUE}"),
+    ("price = 'abc", "syntax", f'at character 9: "\'abc" is not allowed here; allowed are {VALUE}'),
+    ("price = volume", "syntax", f"at character 9: 'volume' is not allowed here; allowed are {VALUE}"),
+    ("price LIKE 'x'", "syntax", f"at character 7: 'LIKE' is not allowed here; allowed are {AFTER_NAME}"),
+    ("price IS NULL", "syntax", f"at character 7: 'IS' is not allowed here; allowed are {AFTER_NAME}"),
+    ("price IN ()", "syntax", f"at character 11: ')' is not allowed here; allowed are {VALUE}"),
+    ("price IN (1 2)", "syntax", "at character 13: '2' is not allowed here; allowed are ), ,"),
+    ("price NOT 5", "syntax", "at character 11: '5' is not allowed here; allowed are BETWEEN, IN"),
+    ("price BETWEEN 5", "syntax", "at character 16: the end is not allowed here; allowed are AND"),
+    ("5", "syntax", "at character 2: the end is not allowed here; allowed are a comparison"),
+    ("5 = 5", "syntax", "at character 5: '5' is not allowed here; allowed are an attribute"),
+    ("price = 5 AND volume = 1.5", "fraction", "at character 24: volume = 1.5 has a fraction, but its kind is int"),
+    ("colour = 5", "attribute", "at character 1: 'colour' is not an attribute of the space"),
+    ("Price = 5", "attribute", "at character 1: 'Price' is not an attribute of the space"),
+    ("timestamp = 5", "attribute", "at character 1: 'timestamp' is not an attribute of the space"),
+    ("symbol = 'SAP'", "category", "at character 10: symbol = 'SAP' is not one of AAPL, IBM, MSFT"),
+    ("symbol < 'IBM'", "order", "at character 8: symbol is a category, which has no order"),
+    ("symbol BETWEEN 'AAPL' AND 'IBM'", "order", "at character 1: symbol is a category, which has no order"),
+    ("symbol = 5", "type", "at character 10: symbol = 5 is not a string"),
+    ("price = 'x'", "type", "at character 9: price = 'x' is not a number"),
+    ("price > 1001", "domain", "at character 9: price = 1001 is outside its domain [0.0, 1000.0]"),
+    ("price = 1e400", "finite", "at character 9: price = inf is not a finite number"),
+    ("volume = " + "9" * 5000, "finite", "at character 10: volume = inf is not a finite number"),
+    ("price BETWEEN 5 AND 3", "inverted", "at character 15: the range 5 AND 3 is inverted"),
+    ("seen = 'yesterday'", "timestamp", "at character 8: 'yesterday' is not an ISO 8601 timestamp"),
+    ("seen = 5", "type", "at character 8: seen = 5 is not an ISO 8601 string"),
+    ("price < 5 AND price > 6", "nothing", "the filter holds for no point of the space"),
+    ("price > 1000", "nothing", "the filter holds for no point of the space"),
+    ("price = " + " " * 70_000 + "5", "syntax", "the filter has 70009 characters, more than 65536"),
+]
+
+
+@pytest.mark.parametrize(("text", "rule", "message"), REFUSED, ids=[case[0][:24] for case in REFUSED])
+def test_errors_name_the_place_the_token_and_what_is_allowed(text: str, rule: str, message: str) -> None:
+    with pytest.raises(ValueRefused) as refused:
+        asked(SPACE, text)
+    assert refused.value.rule == rule
+    assert str(refused.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("where", "text"),
+    [
+        ([{"price": [10, 20]}, {"volume": [500, None]}], "price BETWEEN 10 AND 20 OR volume >= 500"),
+        ({"price": [[10, 20], [30, None]]}, "price BETWEEN 10 AND 20 OR price >= 30"),
+        ({"price": [10, 20], "not": {"symbol": ["IBM"]}}, "price BETWEEN 10 AND 20 AND symbol <> 'IBM'"),
+        ({"not": [{"price": [0, 20]}, {"symbol": ["IBM"]}]}, "price > 20 AND symbol <> 'IBM'"),
+        ({"not": {"not": {"price": [0, 20]}}}, "price <= 20"),
+        ([[{"price": [0, 20]}], {"symbol": [["IBM"], ["MSFT"]]}], "price <= 20 OR symbol IN ('IBM', 'MSFT')"),
+        ([{}], "price >= 0"),
+    ],
+)
+def test_json_and_text_say_the_same(where: Any, text: str) -> None:
+    assert asked(SPACE, where) == asked(SPACE, text)
+
+
+def test_an_object_of_ranges_is_what_it_was() -> None:
+    where = {"price": [10, 20], "symbol": ["AAPL", "MSFT"]}
+    got = asked(SPACE, where)
+    assert (got.boxes, got.tree, got.exact) == (boxes_where(SPACE, where), None, None)
+
+
+def test_a_conjunction_of_ranges_needs_no_tree() -> None:
+    got = asked(SPACE, "price < 20 AND volume > 5")
+    assert len(got.boxes) == 1 and got.tree is None and got.exact is None
+    assert parse(SPACE, "price >= 0 OR volume = 3") == EVERYTHING
+    assert asked(SPACE, "price >= 0").boxes == boxes_where(SPACE, {})
+
+
+def test_an_attribute_called_not_is_an_attribute() -> None:
+    space = Space((Attribute("not", "int", 0, 9),))
+    assert asked(space, {"not": [1, 2]}).boxes == boxes_where(space, {"not": [1, 2]})
+    assert asked(space, '"not" <= 4').boxes == boxes_where(space, {"not": [0, 4]})
+
+
+def test_beyond_the_limit_the_exact_filter_stays() -> None:
+    text = " OR ".join(f"price = {10 * k}" for k in range(70))
+    got = asked(SPACE, text)
+    assert got.exact == parse(SPACE, text)
+    assert got.tree is not None and len(got.boxes) <= 64
+    assert of_boxes(got.boxes, SPACE) == got.tree
+
+
+HOSTILE = [
+    "(" * 30_000 + "price = 1" + ")" * 30_000,
+    "NOT " * 15_000 + "price = 1",
+    "(price = 1 OR (volume = 1 AND " * 2_000 + "price = 1" + "))" * 2_000,
+    " AND ".join(f"(price = {k} OR volume = {k})" for k in range(250)),
+    " OR ".join(f"(price = {k} AND volume = {k} AND seen = '2026-05-01T00:{k % 60:02}:00Z')" for k in range(300)),
+    " AND ".join(f"(price <> {k} OR volume <> {k})" for k in range(250)),
+    " AND ".join(f"((price > {k} OR volume > {k}) AND (\"in\" <> {k % 10} OR symbol <> 'IBM'))" for k in range(120)),
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=[text[:16] for text in HOSTILE])
+def test_hostile_filters_are_fitted_or_refused(text: str) -> None:
+    try:
+        got = asked(SPACE, text)
+    except ValueRefused as refused:
+        assert refused.rule in ("deep", "nothing")
+    else:
+        assert 1 <= len(got.boxes) <= 64
+
+
+SMALL = parse_config(space_text() + '[overlay]\nbrokers = ["b"]\n').space
+
+
+@settings(max_examples=150)
+@given(st.one_of(text_filters(), json_filters()), st.lists(points(), min_size=1, max_size=10), st.integers(1, 6))
+def test_a_filter_means_what_its_values_say(where: Any, shots: list[dict[str, Any]], most: int) -> None:
+    """Against an evaluator that shares no code; what travels is a superset, what is exact is exact."""
+    try:
+        got = asked(SMALL, json.loads(json.dumps(where)), most)
+    except ValueRefused as refused:
+        assert refused.rule == "nothing"
+        assert not any(matches(where, at, {"colour"}) for at in shots)
+        return
+    travels = of_boxes(got.boxes, SMALL)
+    exact = got.exact or travels
+    assert len(got.boxes) <= most or got.tree is None
+    assert got.tree is None or (set_of(travels) and holds_same(travels, got.tree, shots))
+    for at in shots:
+        point = SMALL.point(at)
+        assert holds(exact, point) == matches(where, at, {"colour"})
+        assert holds(travels, point) or not holds(exact, point)
+    if got.tree is not None:
+        assert parse(SMALL, to_text(got.tree, SMALL)) == got.tree
+
+
+def holds_same(one: Filter, other: Filter, shots: list[dict[str, Any]]) -> bool:
+    return all(holds(one, SMALL.point(at)) == holds(other, SMALL.point(at)) for at in shots)
