@@ -17,7 +17,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 import bench
 from bench import BENCHES
 from lacuna.client_commands import show_summary
-from lacuna.config_file import read_config
+from lacuna.config_file import read_config, warn
 from lacuna.simulate import simulate
 from lacuna.steps import steps
 from state.errors import ConfigError
@@ -63,6 +63,7 @@ def run_simulate(args: argparse.Namespace) -> int:
     config = read_config(args.config)
     if args.strategy is not None:
         config = config.with_strategy(parse_strategy(args.strategy))
+    warn(config)
     out = Path(args.out) if args.out else None
     summary = simulate(config, read_lines(args.events), out=out, seed=args.seed)
     show_summary(summary, "simulation", as_json=args.json)

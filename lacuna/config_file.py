@@ -1,7 +1,8 @@
-"""Reading `lacuna.toml` from disk."""
+"""Reading `lacuna.toml` from disk, and saying what a user must know about it."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from state.config import Config, parse
@@ -18,3 +19,16 @@ def read_config(path: str) -> Config:
         raise LacunaError(f"{path}: it is not UTF-8 text. Remedy: save the configuration as UTF-8") from None
     except ConfigError as error:
         raise LacunaError(f"{path}: {error}") from None
+
+
+def warn(config: Config) -> None:
+    """Say on standard error that publications may be lost, if they may be."""
+    links = config.unproved
+    if links:
+        names = ", ".join(f"{a}>{b}" for a, b in links[:3]) + (" ..." if len(links) > 3 else "")
+        print(
+            f"lacuna: strategy {config.setup(*links[0]).spec} MAY LOSE PUBLICATIONS on {len(links)} of "
+            f"{len(list(config.overlay.directions()))} directions ({names}): it withholds what is probably covered; "
+            "the column `bound` of decisions says how probably it is wrong",
+            file=sys.stderr,
+        )

@@ -20,7 +20,7 @@ from rich.status import Status
 from rich.table import Table
 
 from lacuna.client_commands import show_summary
-from lacuna.config_file import read_config
+from lacuna.config_file import read_config, warn
 from lacuna.local import local_kafka, spark_jars
 from producers.topics import ensure_topics
 from state.config import Config
@@ -82,6 +82,7 @@ def run_run(args: argparse.Namespace) -> int:
 
 def serve(config: Config, args: argparse.Namespace) -> int:
     """Run the service until a signal comes or a query dies."""
+    warn(config)
     stop = threading.Event()
     _heed_signals(stop)
     logging.getLogger("kafka").setLevel(logging.CRITICAL)

@@ -137,6 +137,10 @@ class BoxList:
         answer, names, _, nodes = self.cover(q, budget)
         return (self._named(self._index.meeting(q)) if answer == UNKNOWN else names), nodes
 
+    def meeting(self, q: Keys) -> NDArray[np.int64]:
+        """The slots whose box shares a point with `q`, in order of arrival."""
+        return self._index.meeting(q)
+
     def _named(self, slots: NDArray[np.int64]) -> tuple[Name, ...]:
         return tuple(dict.fromkeys(self._owners[slot] for slot in slots.tolist()))
 

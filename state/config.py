@@ -78,6 +78,11 @@ class Config:
         """What the group (broker, link) needs to know."""
         return Setup(broker, link, self.space, self.specs.get((broker, link), self.spec), self.remember)
 
+    @property
+    def unproved(self) -> list[tuple[str, str]]:
+        """The directions of links whose strategy may withhold without a proof, and so lose publications."""
+        return [link for link in self.overlay.directions() if not self.setup(*link).spec.proves]
+
     def with_strategy(self, spec: Spec) -> Config:
         """The same configuration with one strategy for all links."""
         return replace(self, spec=spec, specs={})

@@ -16,6 +16,8 @@ from state.space import Space, timestamp_text
 from state.told import Decision
 
 Row = dict[str, Any]
+Counts = dict[str, Any]
+"""Counters of a batch by name; whole numbers, but for `promised`."""
 
 TABLES: dict[str, dict[str, str]] = {
     "decisions": {
@@ -31,6 +33,7 @@ TABLES: dict[str, dict[str, str]] = {
         "coverers": "ids of the active subscriptions whose union covers it, when withheld",
         "witness": "a box inside it that the strategy found uncovered, as a filter, when forwarded or promoted",
         "boxes": "the number of boxes of the subscription",
+        "bound": "with what probability at most it is wrong to withhold it: 0 where that is proved, null if forwarded",
         "nodes": "boxes looked at to decide: the work, the same on every machine",
         "active": "subscriptions that the neighbour is told of, after this event",
         "passive": "subscriptions withheld from the neighbour, after this event",
@@ -67,6 +70,8 @@ TABLES: dict[str, dict[str, str]] = {
         "cancel": "subscriptions cancelled",
         "drop": "withheld subscriptions dropped",
         "budget": "decisions for which the budget of nodes ran out",
+        "audited": "probable answers that were decided again exactly",
+        "wrong": "of these, how many were wrong (and put right)",
         "forwarded": "publications forwarded to the neighbour",
         "stopped": "publications not forwarded",
         "delivered": "deliveries to clients",
@@ -75,6 +80,7 @@ TABLES: dict[str, dict[str, str]] = {
         "passive": "subscriptions withheld from the neighbour",
         "negative_rectangles": "negative rectangles kept, where the strategy keeps any",
         "ranges": "Hilbert ranges kept, where the strategy keeps any",
+        "promised": "of the audited ones, how many may be wrong at most by their bounds: their sum",
         "state_bytes": "size of the group's state as stored; null in a simulation, which stores nothing",
         "millis": "time that the group took in this batch; null in a simulation, which has no clock",
     },
@@ -89,7 +95,8 @@ TABLES: dict[str, dict[str, str]] = {
     },
 }
 
-COUNTS = tuple(list(TABLES["metrics"])[3:15])
+_METRICS = list(TABLES["metrics"])
+COUNTS = tuple(_METRICS[_METRICS.index("subscribes") : _METRICS.index("heard")])
 """The counters among the columns of `metrics`."""
 MOST_VALUE = 4096
 """A reject keeps this many characters of the refused value."""
@@ -111,6 +118,7 @@ def decision_row(decision: Decision, link: Link, time: int, batch: int) -> Row:
         "coverers": [name.id for name in decision.coverers],
         "witness": _witness(setup.space, decision),
         "boxes": len(decision.boxes),
+        "bound": decision.bound,
         "nodes": decision.nodes,
         "active": len(link.told.active),
         "passive": len(link.told.passive),
@@ -164,9 +172,7 @@ def reject_row(
     }
 
 
-def metrics_row(
-    state: Link | Local, counts: dict[str, int], batch: int, state_bytes: int | None, millis: float | None
-) -> Row:
+def metrics_row(state: Link | Local, counts: Counts, batch: int, state_bytes: int | None, millis: float | None) -> Row:
     """One row of `metrics`: the counters of a batch, and how large the group is after it."""
     told = state.told if isinstance(state, Link) else None
     return {
@@ -179,14 +185,19 @@ def metrics_row(
         "passive": len(told.passive) if told else 0,
         "negative_rectangles": told.strategy.negative_rectangles if told else None,
         "ranges": None,
+        "promised": counts.get("promised", 0.0),
         "state_bytes": state_bytes,
         "millis": millis,
     }
 
 
-def count_decisions(counts: dict[str, int], decisions: Iterable[Decision]) -> None:
+def count_decisions(counts: Counts, decisions: Iterable[Decision]) -> None:
     """Add decisions to the counters of a metrics row."""
     for decision in decisions:
         counts[decision.action] = counts.get(decision.action, 0) + 1
         if decision.reason.endswith("budget"):
             counts["budget"] = counts.get("budget", 0) + 1
+        if "audited" in decision.reason:
+            counts["audited"] = counts.get("audited", 0) + 1
+            counts["wrong"] = counts.get("wrong", 0) + (decision.action != "withhold")
+            counts["promised"] = counts.get("promised", 0.0) + (decision.bound or 0.0)

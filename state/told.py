@@ -9,6 +9,7 @@ Rules that hold after every step (`check`):
 
     (S)  active and passive are disjoint and together are exactly the candidates
     (C)  the union of the active covers every candidate; for a passive one its certificate alone does
+         (a strategy that does not prove its answers keeps this with the probability that it was given)
 
 What a step did is returned as decisions, in order. Those that speak to M (`forward`, `promote`, `cancel`) are sent in
 that order, and it is always make before break: what must be told instead goes before what is taken back.
@@ -53,6 +54,8 @@ class Decision:
     witness: Box | None = None
     nodes: int = 0
     tree: Filter | None = None
+    bound: float | None = None
+    """With what probability at most it is wrong to withhold it: 0 where that is proved."""
 
     def message(self) -> Subscribe | Unsubscribe | None:
         """What the neighbour is told, if anything."""
@@ -155,8 +158,10 @@ class Told:
         self.origins[name] = origin
         self.strategy.added(name, boxes)
         reason = f"{why}: {verdict.reason}" if why else verdict.reason
-        tree = self.trees.get(name)
-        return Decision(action, name, origin, reason, boxes, witness=verdict.witness, nodes=verdict.nodes, tree=tree)
+        tree, bound = self.trees.get(name), verdict.bound or None
+        return Decision(
+            action, name, origin, reason, boxes, witness=verdict.witness, nodes=verdict.nodes, tree=tree, bound=bound
+        )
 
     def _deactivate(self, name: Name) -> tuple[Boxes, str, list[Name]]:
         """Take a name out of the active list; returns its boxes, its origin, and who leaned on it."""
@@ -169,7 +174,8 @@ class Told:
         self.passive[name] = Passive(boxes, origin, verdict.coverers, self._serial)
         self._serial += 1
         self._depend(name, verdict.coverers)
-        return Decision("withhold", name, origin, verdict.reason, boxes, coverers=verdict.coverers, nodes=verdict.nodes)
+        why, coverers = verdict.reason, verdict.coverers
+        return Decision("withhold", name, origin, why, boxes, coverers, nodes=verdict.nodes, bound=verdict.bound)
 
     def _reconsider(self, names: list[Name], why: str) -> list[Decision]:
         """Decide withheld subscriptions again, the largest first (the earliest where equal)."""
@@ -253,6 +259,8 @@ class Told:
     def _check_certificate(self, name: Name, entry: Passive) -> None:
         if any(coverer not in self.active for coverer in entry.coverers):
             raise InvariantError(f"rule (C): the certificate of {name} names one that is not active")
+        if not self.strategy.proves:
+            return
         proof = BoxList(self.space.dims, [(c, self.active.keys(c)) for c in entry.coverers])
         for box in entry.boxes:
             if len(proof.without(box.keys(), by_overlap=True)):

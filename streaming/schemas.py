@@ -71,6 +71,7 @@ _TYPES: dict[str, Any] = {
         ),
         pa.int64(),
     ),
+    **dict.fromkeys(("bound", "promised"), pa.float64()),
 }
 
 

@@ -18,12 +18,13 @@ from state.strategies.base import Dump, Strategy, Verdict
 from state.strategies.cover import Cover
 from state.strategies.flood import Flood
 from state.strategies.negative import Negative
+from state.strategies.probabilistic import Probabilistic
 from state.strategies.union import Union
 from state.strategies.zcurve import MOST_BITS, Curve
 
 __all__ = ["PARAMETERS", "STRATEGIES", "Dump", "Spec", "Strategy", "Verdict"]
 
-STRATEGIES: dict[str, type[Strategy]] = {s.name: s for s in (Flood, Cover, Curve, Union, Negative, Auto)}
+STRATEGIES: dict[str, type[Strategy]] = {s.name: s for s in (Flood, Cover, Curve, Union, Negative, Probabilistic, Auto)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +46,13 @@ def whole(least: int, most: int = 2**63 - 1) -> Rule:
     )
 
 
-def fraction(words: str, least: float = 0.0) -> Rule:
+def fraction(words: str, least: float) -> Rule:
     return Rule(
         lambda value: isinstance(value, int | float) and not isinstance(value, bool) and least <= value < 1, words
     )
+
+
+YES_OR_NO = Rule(lambda value: isinstance(value, bool), "true or false")
 
 
 COMMON = {"covering": one_of("lazy", "active")}
@@ -56,12 +60,17 @@ PARAMETERS: dict[str, dict[str, Rule]] = {
     "flood": {},
     "cover": {"index": one_of("auto", "tree", "rows")},
     "zcurve": {
-        "epsilon": fraction("a number of at least 0 and below 1"),
+        "epsilon": fraction("a number of at least 0 and below 1", 0.0),
         "bits": whole(1, MOST_BITS),
         "budget": whole(1),
     },
     "union": {"budget": whole(1)},
     "negative": {"index": one_of("tree", "rtree"), "order": one_of("overlap", "fixed")},
+    "probabilistic": {
+        "delta": fraction("a number above 0 and below 1", 1e-300),
+        "trials": whole(1),
+        "audit": YES_OR_NO,
+    },
     "auto": {"budget": whole(1)},
 }
 
@@ -95,6 +104,11 @@ class Spec:
     def build(self, space: Space, active: BoxList) -> Strategy:
         """The strategy itself, on top of a list of active subscriptions."""
         return STRATEGIES[self.name](space, active, **dict(self.parameters))
+
+    @property
+    def proves(self) -> bool:
+        """Is nothing ever withheld without a proof?"""
+        return STRATEGIES[self.name].proves
 
     def __str__(self) -> str:
         extra = dict(self.parameters) | ({} if self.covering == "lazy" else {"covering": self.covering})

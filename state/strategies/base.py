@@ -7,7 +7,8 @@ strategy is small: its theory at the head of its module, `decide`, and whatever 
 Contract, which the tests hold every strategy to:
 
 * `decide` changes nothing. A YES names coverers whose union contains all of the boxes: a proof. A NO gives the box that
-  stood in the way: for exact strategies a witness, a box inside the subscription that no active one covers.
+  stood in the way: for exact strategies a witness, a box inside the subscription that no active one covers. Only a
+  strategy that says `proves = False` may answer YES without a proof, and then gives a bound on the error.
 * The same active subscriptions, added and removed in the same order, give the same answers, also after `dump` and
   `restore`: decisions must not depend on whether the state was held in memory or stored in between.
 """
@@ -38,6 +39,8 @@ class Verdict:
     witness: Box | None = None
     nodes: int = 0
     """Boxes looked at: the work, in a unit that is the same on every machine."""
+    bound: float = 0.0
+    """A YES is wrong with at most this probability: 0 where it is proved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,8 @@ class Strategy(ABC):
     """Decides for one outgoing link, on top of the list of active subscriptions that `told` keeps."""
 
     name: ClassVar[str]
+    proves: ClassVar[bool] = True
+    """Is every YES a proof? If not, publications may be lost, and users are told."""
 
     def __init__(self, space: Space, active: BoxList) -> None:
         self.space, self.active = space, active
