@@ -222,22 +222,28 @@ class Bench:
         return took
 
     def _archive(self, config: Config, service: Service) -> None:
-        """A burst of publications: rows made per second by the router, and archived per second by the archive."""
+        """A burst of publications: rows made per second by the router, and archived per second by the archive.
+
+        Both run beside each other, as they do in a job. The archive waits for the next second between two batches, so
+        its rate is counted over the time in which it was busy.
+        """
         events = [{**e, "broker": "n1"} for e in Workload("zipf", 0, 20_000).events(config)]
-        before = rows_in(config)
+        service.wait(service.archived)
+        archive = service.query("archive")
+        before, last = rows_in(config), service.progress()["archive"]["batch"]
         began = time.monotonic()
         send(config, events)
         service.wait(service.quiet)
-        made = rows_in(config) - before
         routed = time.monotonic() - began
         service.wait(service.archived)
         archived = time.monotonic() - began
-        busy = service.query("archive")
-        seconds = sum(p["durationMs"]["triggerExecution"] for p in busy.recentProgress if p["numInputRows"]) / 1000
-        rows = rows_in(config)
-        self.report.add("archive_ratio", (rows / seconds) / (made / routed), "above 1")
+        made = rows_in(config) - before
+        batches = [p for p in archive.recentProgress if p["batchId"] > last and p["numInputRows"]]
+        seconds = sum(p["durationMs"]["triggerExecution"] for p in batches) / 1000
+        self.report.add("archive_ratio", (made / seconds) / (made / routed), "above 1")
         self.report.details["archive"] = {
-            "rows": rows,
+            "rows": made,
+            "batches": len(batches),
             "busy_s": round(seconds, 2),
             "router_s": round(routed, 2),
             "caught_up_s": round(archived, 2),
