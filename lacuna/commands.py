@@ -21,7 +21,7 @@ from lacuna.config_file import read_config, warn
 from lacuna.simulate import simulate
 from lacuna.steps import steps
 from state.errors import ConfigError
-from state.strategies import STRATEGIES, Spec
+from state.strategies import PARAMETERS, Spec
 
 Subparsers = Any
 
@@ -49,7 +49,7 @@ def add_simulate(sub: Subparsers) -> None:
         "--strategy",
         metavar="S",
         help="for all links: a name or a TOML table, e.g. "
-        f"'{{name = \"union\", budget = 500}}'; names: {', '.join(STRATEGIES)}",
+        f"'{{name = \"union\", budget = 500}}'; names: {', '.join(PARAMETERS)}",
     )
     command.add_argument("--seed", type=int, metavar="N", help="interleave link messages at random, reproducibly")
     command.add_argument(

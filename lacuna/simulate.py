@@ -25,9 +25,19 @@ from state.codec import encode
 from state.config import Config
 from state.events import Context, Reject, read_line
 from state.link import Link, Local
-from state.messages import Message, Name, Publish, Subscribe, Unsubscribe
+from state.messages import Message, Name, Publish, Request, Subscribe
 from state.overlay import Batch, Network
-from state.rows import TABLES, Row, count_decisions, decision_row, delivery_row, metrics_row, reject_row, route_row
+from state.rows import (
+    TABLES,
+    Row,
+    count_decisions,
+    count_request,
+    decision_row,
+    delivery_row,
+    metrics_row,
+    reject_row,
+    route_row,
+)
 from state.told import Action, Decision
 
 ACTIONS = get_args(Action)
@@ -40,10 +50,10 @@ class Tally:
 
     def __init__(self) -> None:
         self.actions: Counter[str] = Counter()
-        self.publication_messages = self.deliveries = self.rejects = 0
+        self.publication_messages = self.deliveries = self.rejects = self.strays = 0
         self.moments: dict[int, int] = {}
 
-    def took(self, state: Link | Local, message: Subscribe | Unsubscribe, cause: int) -> None:
+    def took(self, state: Link | Local, message: Request, cause: int) -> None:
         """Counted where it has an effect."""
 
     def decided(self, link: Link, decisions: Sequence[Decision], cause: int) -> None:
@@ -54,6 +64,9 @@ class Tally:
 
     def delivered(self, local: Local, batch: Batch, which: Sequence[int], names: Sequence[Name]) -> None:
         self.deliveries += len(names)
+
+    def strayed(self, link: Link, batch: Batch, stray: NDArray[np.bool_]) -> None:
+        self.strays += int(stray.sum())
 
     def refused(self, line: bytes, kind: object, reject: Reject, cause: int) -> None:
         self.rejects += 1
@@ -85,8 +98,8 @@ class Writer(Tally):
         key = (cause, state.setup.broker, state.setup.link)
         return self._counts.setdefault(key, (state, Counter()))[1]
 
-    def took(self, state: Link | Local, message: Subscribe | Unsubscribe, cause: int) -> None:
-        self._touch(state, cause)["subscribes" if isinstance(message, Subscribe) else "unsubscribes"] += 1
+    def took(self, state: Link | Local, message: Request, cause: int) -> None:
+        count_request(self._touch(state, cause), message)
 
     def decided(self, link: Link, decisions: Sequence[Decision], cause: int) -> None:
         super().decided(link, decisions, cause)
@@ -109,6 +122,11 @@ class Writer(Tally):
             publication, cause = batch.publications[k], batch.causes[k]
             self._rows["deliveries"].append(delivery_row(name, publication.id, publication.moment, cause))
             self._touch(local, cause)["delivered"] += 1
+
+    def strayed(self, link: Link, batch: Batch, stray: NDArray[np.bool_]) -> None:
+        super().strayed(link, batch, stray)
+        for cause in (cause for cause, lost in zip(batch.causes, stray.tolist(), strict=True) if lost):
+            self._touch(link, cause)["false_positives"] += 1
 
     def refused(self, line: bytes, kind: object, reject: Reject, cause: int) -> None:
         super().refused(line, kind, reject, cause)
@@ -247,6 +265,7 @@ def _summary(config: Config, simulation: Simulation, seconds: float) -> Row:
         "subscription_messages": journal.subscription_messages,
         "publication_messages": journal.publication_messages,
         "deliveries": journal.deliveries,
+        "false_positives": journal.strays,
         "rejects": journal.rejects,
         "state_bytes": sum(sizes),
         "state_bytes_max": max(sizes),

@@ -34,6 +34,8 @@ from state.filters import Filter, pack_tree, unpack_tree
 from state.ledger import Ended, Ledger, Standing
 from state.link import Group, Link, Local, Setup, group
 from state.messages import Name, Stamp
+from state.ranges import RangeTable
+from state.rangetold import RangeHeard, RangeTold, grid_of
 from state.space import Keys
 from state.strategies import Dump
 from state.told import Passive, Told
@@ -99,6 +101,22 @@ class StoredTold(msgspec.Struct, array_like=True):
     small: bytes
 
 
+class StoredTable(msgspec.Struct, array_like=True):
+    """Counted ranges: the cells after which counts begin, and the counts."""
+
+    after: bytes
+    counts: bytes
+
+
+class StoredRanges(msgspec.Struct, array_like=True):
+    """Both halves of a link that speaks in ranges, and the clients' subscriptions behind `mine`."""
+
+    heard: StoredTable
+    mine: StoredTable
+    theirs: StoredTable
+    active: Shapes
+
+
 class Stored(msgspec.Struct, array_like=True):
     """One group. What clients asked for exactly, beyond boxes, has no boxes in `heard` but a tree in `trees`."""
 
@@ -110,6 +128,7 @@ class Stored(msgspec.Struct, array_like=True):
     marks: dict[str, tuple[int, int]]
     sent: int
     told: StoredTold | None
+    ranges: StoredRanges | None
 
 
 def encode(state: Link | Local) -> bytes:
@@ -136,7 +155,8 @@ def decode(blob: bytes, setup: Setup) -> Link | Local:
 def describe(setup: Setup) -> str:
     """The configuration of a group in one line: what its state depends on."""
     sides = (f"{a.name}:{a.kind}[{a.low},{a.high}]{','.join(a.values)}" for a in setup.space.attributes)
-    return f"{setup.broker}>{setup.link} {setup.spec} remember={setup.remember} {' '.join(sides)}"
+    grid = f" cells={grid_of(setup.space, setup.spec)}" if setup.spec.by_ranges else ""
+    return f"{setup.broker}>{setup.link} {setup.spec}{grid} remember={setup.remember} {' '.join(sides)}"
 
 
 def _unpack(blob: bytes, setup: Setup) -> Stored:
@@ -177,9 +197,9 @@ def _from_numbers(stored: bytes) -> NDArray[np.int64]:
     return np.frombuffer(stored, np.uint8).reshape(8, -1).T.copy().view("<i8").reshape(-1).astype(np.int64)
 
 
-def _series(values: Iterable[int]) -> bytes:
+def _series(values: Iterable[int] | NDArray[np.int64]) -> bytes:
     """Whole numbers that mostly grow, such as times and places: the first, and the steps between them."""
-    column = np.array(list(values), dtype=np.int64)
+    column = values if isinstance(values, np.ndarray) else np.array(list(values), dtype=np.int64)
     return _numbers(np.diff(column, prepend=np.int64(0)))  # wraps around where it must; so does the sum
 
 
@@ -234,13 +254,15 @@ def _from_shapes(stored: Shapes, names: Sequence[Name], dims: int) -> list[tuple
 
 def _store(state: Link | Local) -> Stored:
     book = _Book()
-    heard = _list_shapes(book, state.heard, state.setup.space.dims)
+    dims = state.setup.space.dims
+    heard = _list_shapes(book, BoxList(dims) if isinstance(state.heard, RangeHeard) else state.heard, dims)
     trees = _store_trees(book, state.trees if isinstance(state, Link) else state.heard.exact)
     ledger = _store_ledger(book, state.ledger)
-    told = _store_told(book, state.told) if isinstance(state, Link) else None
+    told = _store_told(book, state.told) if isinstance(state, Link) and isinstance(state.told, Told) else None
+    ranges = _store_ranges(book, state) if isinstance(state, Link) else None
     marks = {sender: (mark.epoch, mark.number) for sender, mark in sorted(state.inbox.marks.items())}
     sent = state.sent if isinstance(state, Link) else 0
-    return Stored(describe(state.setup), book.stored(), heard, trees, ledger, marks, sent, told)
+    return Stored(describe(state.setup), book.stored(), heard, trees, ledger, marks, sent, told, ranges)
 
 
 def _restore(stored: Stored, setup: Setup) -> Link | Local:
@@ -250,14 +272,17 @@ def _restore(stored: Stored, setup: Setup) -> Link | Local:
     trees = _from_trees(stored.trees, names, setup.space.dims)
     _restore_ledger(state, stored.ledger, names)
     state.inbox = Inbox({sender: Mark(*mark) for sender, mark in stored.marks.items()})
-    if isinstance(state, Link):
-        if stored.told is None:
-            raise ValueError("what the neighbour was told is missing")
-        state.heard, state.trees = BoxList(setup.space.dims, heard), trees
-        state.sent = stored.sent
-        _restore_told(state.told, stored.told, names)
-    else:
+    if isinstance(state, Local):
         state.heard = Clients(setup.space, heard, trees)
+        return state
+    state.sent = stored.sent
+    if isinstance(state.told, Told) and stored.told is not None:
+        state.heard, state.trees = BoxList(setup.space.dims, heard), trees
+        _restore_told(state.told, stored.told, names)
+    elif isinstance(state.told, RangeTold) and stored.ranges is not None:
+        _restore_ranges(state, state.told, stored.ranges, names)
+    else:
+        raise ValueError("what the neighbour was told is missing")
     return state
 
 
@@ -274,6 +299,36 @@ def _from_trees(stored: StoredTrees, names: Sequence[Name], dims: int) -> dict[N
     parts = np.split(numbers, ends[:-1]) if len(ends) else []
     trees = (unpack_tree(part.astype("<i8").tobytes(), dims) for part in parts)
     return {names[n]: tree for n, tree in zip(_from_series(stored.names), trees, strict=True)}
+
+
+def _store_ranges(book: _Book, link: Link) -> StoredRanges | None:
+    told, heard = link.told, link.heard
+    if not isinstance(told, RangeTold) or not isinstance(heard, RangeHeard):
+        return None
+    return StoredRanges(
+        heard=_store_table(heard.table),
+        mine=_store_table(told.mine),
+        theirs=_store_table(told.theirs),
+        active=_list_shapes(book, told.active, told.space.dims),
+    )
+
+
+def _restore_ranges(link: Link, told: RangeTold, stored: StoredRanges, names: Sequence[Name]) -> None:
+    dims = told.space.dims
+    heard, mine, theirs = (_restore_table(table) for table in (stored.heard, stored.mine, stored.theirs))
+    link.heard = RangeHeard(told.grid, heard)
+    told.restore(BoxList(dims, _from_shapes(stored.active, names, dims)), mine, theirs)
+
+
+def _store_table(table: RangeTable) -> StoredTable:
+    after, counts = np.ascontiguousarray(table.rows().T)
+    return StoredTable(_series(after), _numbers(counts))
+
+
+def _restore_table(stored: StoredTable) -> RangeTable:
+    table = RangeTable(np.stack((_from_series(stored.after), _from_numbers(stored.counts)), axis=1))
+    table.check()
+    return table
 
 
 def _list_shapes(book: _Book, entries: BoxList | Clients, dims: int) -> Shapes:

@@ -19,8 +19,9 @@ from state.errors import ConfigError
 from state.ledger import DAY
 from state.link import Setup
 from state.messages import LOCAL
+from state.rangetold import grid_of
 from state.space import KINDS, LARGEST_INT, Attribute, Kind, Space, ValueRefused
-from state.strategies import Spec
+from state.strategies import BY_RANGES, Spec
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 NAME_RULE = "a name is 1 to 128 letters, digits, '_', '.' or '-', and does not begin with '.' or '-'"
@@ -74,9 +75,16 @@ class Config:
     kafka: Kafka = Kafka()
     lake: Lake = Lake()
 
+    def __post_init__(self) -> None:
+        _check_ranges(self)
+
+    def spec_of(self, broker: str, link: str) -> Spec:
+        """The strategy of one direction of a link."""
+        return self.specs.get((broker, link), self.spec)
+
     def setup(self, broker: str, link: str) -> Setup:
         """What the group (broker, link) needs to know."""
-        return Setup(broker, link, self.space, self.specs.get((broker, link), self.spec), self.remember)
+        return Setup(broker, link, self.space, self.spec_of(broker, link), self.remember)
 
     @property
     def unproved(self) -> list[tuple[str, str]]:
@@ -95,12 +103,12 @@ def parse(text: str) -> Config:
         _refuse_extremes(tables, DEEPEST)
     except (ValueError, RecursionError) as error:
         raise ConfigError("the configuration", "TOML", f"it is not valid TOML: {error}", "correct that line") from None
-    _refuse_unknown(tables, ("space", "overlay", "routing", "kafka", "lake"), "")
+    _refuse_unknown(tables, ("space", "cells", "overlay", "routing", "kafka", "lake"), "")
     overlay = _overlay(_section(tables, "overlay", required=True))
     routing = _section(tables, "routing")
     _refuse_unknown(routing, ("strategy", "links", "remember"), "routing.")
     return Config(
-        space=_space(_section(tables, "space", required=True)),
+        space=_with_cells(_space(_section(tables, "space", required=True)), _section(tables, "cells")),
         overlay=overlay,
         spec=Spec.of(routing.get("strategy", "auto"), "routing.strategy"),
         specs=_specs(routing.get("links", {}), overlay),
@@ -193,6 +201,39 @@ def _plain(value: object) -> object:
     return value.isoformat() if hasattr(value, "isoformat") else value
 
 
+# Cells
+
+
+def _with_cells(space: Space, section: Mapping[str, Any]) -> Space:
+    """The space with what was learned about its attributes."""
+    known = {a.name: a for a in space.attributes}
+    for name, given in section.items():
+        where = f"cells.{name}"
+        if name not in known:
+            raise ConfigError(where, name, "the space has no such attribute", f"use some of {', '.join(known)}")
+        if not isinstance(given, Mapping):
+            raise ConfigError(where, given, "this must be a table", "write { borders = [...], selectivity = 0.1 }")
+        _refuse_unknown(given, ("borders", "selectivity"), f"{where}.")
+        borders, share = _borders(known[name], given.get("borders", []), where), given.get("selectivity")
+        if share is not None and (isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1):
+            raise ConfigError(f"{where}.selectivity", share, "it is a share of publications", "use 0 to 1")
+        known[name] = replace(known[name], borders=borders, selectivity=None if share is None else float(share))
+    return Space(tuple(known.values()))
+
+
+def _borders(attribute: Attribute, given: object, where: str) -> tuple[int, ...]:
+    if not isinstance(given, list):
+        raise ConfigError(f"{where}.borders", given, "this must be a list", "write borders = [...]")
+    try:
+        keys = [attribute.key(_plain(value)) for value in given]
+    except ValueRefused as error:
+        raise ConfigError(f"{where}.borders", given[:3], str(error), "run lacuna fit again") from None
+    if any(b <= a for a, b in zip([attribute.low, *keys], keys, strict=False)):
+        rule = "borders grow, and the first is above the low end of the domain"
+        raise ConfigError(f"{where}.borders", given[:3], rule, "run lacuna fit again")
+    return tuple(keys)
+
+
 # Overlay
 
 
@@ -277,6 +318,28 @@ def _specs(given: object, overlay: Overlay) -> dict[tuple[str, str], Spec]:
         _refuse_unknown(table, ("strategy",), f"{where}.")
         specs[ends] = Spec.of(table["strategy"], f"{where}.strategy")
     return specs
+
+
+def _check_ranges(config: Config) -> None:
+    """Ranges stay ranges: either all links speak in them, on one grid, or none does."""
+    own = {(a, b): f'routing.links."{a}>{b}".strategy' for a, b in config.specs}
+    used = [(own.get(d, "routing.strategy"), config.spec_of(*d)) for d in config.overlay.directions()]
+    grids = [_grid(config.space, spec, where) for where, spec in used]
+    default = _grid(config.space, config.spec, "routing.strategy")
+    common = grids[0] if len(own) == len(used) > 0 else default
+    for (where, spec), grid in zip(used, grids, strict=True):
+        if grid != common:
+            raise ConfigError(
+                where,
+                str(spec),
+                f"{BY_RANGES} is for all links or for none, with the same bits, cells and dims: what one broker has "
+                "rounded to cells, the next one cannot turn back into boxes or into other cells",
+                f"use {BY_RANGES} everywhere, or hybrid, which mixes freely",
+            )
+
+
+def _grid(space: Space, spec: Spec, where: str) -> str:
+    return str(grid_of(space, spec, where)) if spec.by_ranges else ""
 
 
 def _remember(given: object) -> int:

@@ -15,6 +15,7 @@ state, so they run in parallel, and a hot broker is as many tasks as it has link
                                    └─▶ group local   publications: deliver what matches exactly
 
     (H)  once the channel B>M is empty, heard[B] at M equals the active half of told[M] at B
+         (under `mics` both are ranges: see `rangetold`)
     (P)  a publication from F goes to each neighbour M other than F with a match in heard[M], and to local; never back
 
 Each group also keeps the ledger of the broker's clients (who may only change what stands by a later word) and the marks
@@ -36,7 +37,8 @@ from state.clients import Clients
 from state.errors import InvariantError
 from state.filters import Filter
 from state.ledger import DAY, Ledger
-from state.messages import LOCAL, Name, Subscribe, Unsubscribe
+from state.messages import LOCAL, Name, RangeChange, Request, Subscribe, Unsubscribe
+from state.rangetold import RangeHeard, RangeTold
 from state.space import Keys, Space
 from state.strategies import Spec
 from state.told import Decision, Told
@@ -56,16 +58,16 @@ class Setup:
 class Group(ABC):
     """What the groups of a broker have in common: heard[link], the clients' ledger, the channels' marks."""
 
-    heard: BoxList | Clients
+    heard: BoxList | Clients | RangeHeard
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
         self.ledger = Ledger(setup.remember)
         self.inbox = Inbox()
 
-    def step(self, origin: str, message: Subscribe | Unsubscribe, now: int) -> list[Decision]:
+    def step(self, origin: str, message: Request, now: int) -> list[Decision]:
         """Apply a message that arrived at the broker from `origin` (`local` or a neighbour) at the moment `now`."""
-        if origin == LOCAL:
+        if origin == LOCAL and not isinstance(message, RangeChange):
             word = self.ledger.hear(message, now)
             if not word.news or (isinstance(message, Unsubscribe) and not word.stood):
                 return []
@@ -78,13 +80,15 @@ class Group(ABC):
             done += self._apply(LOCAL, Unsubscribe(name), "expired")
         return done
 
-    def _apply(self, origin: str, message: Subscribe | Unsubscribe, reason: str) -> list[Decision]:
+    def _apply(self, origin: str, message: Request, reason: str) -> list[Decision]:
         if origin == self.setup.link:
             self._hear(message)
             return []
         return self._tell(origin, message, reason)
 
-    def _hear(self, message: Subscribe | Unsubscribe) -> None:
+    def _hear(self, message: Request) -> None:
+        if isinstance(message, RangeChange):
+            raise InvariantError(f"{self.setup.link} speaks in ranges, {self.setup.broker} listens for boxes")
         if message.name in self.heard:
             self._forget(message.name)
         elif isinstance(message, Unsubscribe):
@@ -99,12 +103,12 @@ class Group(ABC):
     def _remember(self, message: Subscribe) -> None:
         """The link asks for something."""
 
+    @abstractmethod
     def _forget(self, name: Name) -> None:
         """The link asks for something no longer."""
-        self.heard.remove(name)
 
     @abstractmethod
-    def _tell(self, origin: str, message: Subscribe | Unsubscribe, reason: str) -> list[Decision]:
+    def _tell(self, origin: str, message: Request, reason: str) -> list[Decision]:
         """What another link of the broker asked for: does this link's neighbour have to be told?"""
 
     def check(self) -> None:
@@ -129,7 +133,10 @@ class Local(Group):
     def _remember(self, message: Subscribe) -> None:
         self.heard.add(message.name, message.boxes, message.exact)
 
-    def _tell(self, origin: str, message: Subscribe | Unsubscribe, reason: str) -> list[Decision]:
+    def _forget(self, name: Name) -> None:
+        self.heard.remove(name)
+
+    def _tell(self, origin: str, message: Request, reason: str) -> list[Decision]:
         """What neighbours ask for is no concern of the clients."""
         return []
 
@@ -145,42 +152,60 @@ class Link(Group):
     `trees` are the Boolean filters among what was heard; their boxes are in `heard` with all others.
     """
 
-    heard: BoxList
+    heard: BoxList | RangeHeard
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
-        self.heard = BoxList(setup.space.dims)
         self.trees: dict[Name, Filter] = {}
-        self.told = Told(setup.space, setup.spec)
+        self.told: Told | RangeTold
+        if setup.spec.by_ranges:
+            self.told = RangeTold(setup.space, setup.spec)
+            self.heard = RangeHeard(self.told.grid)
+        else:
+            self.told = Told(setup.space, setup.spec)
+            self.heard = BoxList(setup.space.dims)
         self.sent = 0
 
     def wants(self, points: Keys) -> NDArray[np.bool_]:
         """For each point, whether the neighbour asked for it (rule P)."""
         return self.heard.holds_any(points)
 
+    def strays(self, points: Keys) -> NDArray[np.bool_] | None:
+        """For each publication that came from the neighbour, whether it came for nothing; None: they never do."""
+        return self.told.strays(points) if isinstance(self.told, RangeTold) else None
+
     def number(self, count: int = 1) -> int:
         """The number of the next message on the channel to the neighbour, the first of `count` that are sent now."""
         self.sent += count
         return self.sent - count + 1
 
-    def _tell(self, origin: str, message: Subscribe | Unsubscribe, reason: str) -> list[Decision]:
-        if isinstance(message, Subscribe):
-            return self.told.subscribe(message.name, message.boxes, origin, message.tree)
-        return self.told.unsubscribe(message.name, reason)
+    def _hear(self, message: Request) -> None:
+        if isinstance(self.heard, RangeHeard) and isinstance(message, RangeChange):
+            self.heard.hear(message)
+        else:
+            super()._hear(message)
+
+    def _tell(self, origin: str, message: Request, reason: str) -> list[Decision]:
+        return self.told.take(origin, message, reason)
+
+    def _boxes(self) -> BoxList:
+        if isinstance(self.heard, RangeHeard):
+            raise InvariantError(f"{self.setup.link} speaks in boxes, {self.setup.broker} listens for ranges")
+        return self.heard
 
     def _remember(self, message: Subscribe) -> None:
-        self.heard.add(message.name, message.boxes)
+        self._boxes().add(message.name, message.boxes)
         if message.tree is not None:
             self.trees[message.name] = message.tree
 
     def _forget(self, name: Name) -> None:
-        super()._forget(name)
+        self._boxes().remove(name)
         self.trees.pop(name, None)
 
     def check(self) -> None:
         super().check()
         self.told.check()
-        if not self.trees.keys() <= set(self.heard):
+        if self.trees and not self.trees.keys() <= set(self._boxes()):
             raise InvariantError("a tree is kept of what was not heard")
 
 

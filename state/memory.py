@@ -28,7 +28,7 @@ from state.channel import Mark
 from state.codec import decode, encode
 from state.errors import StateError
 from state.link import Link, Local, Setup, group
-from state.messages import Publish, Subscribe, Unsubscribe
+from state.messages import Publish, Request
 from state.told import Decision
 from state.wire import Packed, pack, unpack
 
@@ -100,7 +100,7 @@ class Memory:
 
     # steps
 
-    def step(self, origin: str, message: Subscribe | Unsubscribe, now: int) -> list[Decision]:
+    def step(self, origin: str, message: Request, now: int) -> list[Decision]:
         """Let the group take a message, and remember it."""
         self._changes.append(Change(origin, now, pack(message)))
         return self.state.step(origin, message, now)

@@ -1,4 +1,4 @@
-"""What travels: names, and the three messages that a broker takes from its clients and its neighbours.
+"""What travels: names, and the messages that a broker takes from its clients and its neighbours.
 
 A subscription is named by the broker its client is attached to, the client, and the id that the client chose. Clients
 choose ids freely; two of them may choose the same, at one broker or at two, and neither may disturb the other.
@@ -6,6 +6,9 @@ choose ids freely; two of them may choose the same, at one broker or at two, and
 Messages are values. The same three kinds arrive from clients and from neighbours; from clients they carry a `Stamp`,
 by which a later word wins over an earlier one in whatever order they arrive (`ledger`). On a link order is given by
 the channel (`channel`), so a stamp is not needed there.
+
+Where links speak in ranges of a curve (strategy `mics`), a neighbour does not pass subscriptions on. It says by which
+ranges what it asks for has changed, and which subscription was the cause: one message that makes and breaks at once.
 """
 
 from __future__ import annotations
@@ -71,6 +74,28 @@ class Unsubscribe:
         return 0 if self.stamp is None else self.stamp.time
 
 
+Range = tuple[int, int]
+"""A closed range of places on a curve."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangeChange:
+    """Ask for `added` as well and for `removed` no longer, because of `name`. Each is sorted and disjoint."""
+
+    name: Name
+    added: tuple[Range, ...]
+    removed: tuple[Range, ...]
+
+    @property
+    def moment(self) -> int:
+        """When it was said: 0, as for everything on a link."""
+        return 0
+
+
+Request = Subscribe | Unsubscribe | RangeChange
+"""What changes what a broker is asked for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Publish:
     """An event at a point of the space. `payload` is the JSON text that came with it, or None."""
@@ -81,4 +106,4 @@ class Publish:
     moment: int = 0
 
 
-Message = Subscribe | Unsubscribe | Publish
+Message = Request | Publish

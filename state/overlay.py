@@ -20,12 +20,16 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from state.boxlist import BoxList
+from state.clients import Clients
 from state.config import Config
 from state.errors import InvariantError
 from state.link import Link, Local, group
-from state.messages import LOCAL, Message, Name, Publish, Subscribe, Unsubscribe
+from state.messages import LOCAL, Message, Name, Publish, Request
+from state.ranges import RangeTable
+from state.rangetold import RangeHeard, RangeTold
 from state.space import Keys
-from state.told import Decision
+from state.told import Decision, Told
 
 Direction = tuple[str, str]
 """A channel: sender and receiver."""
@@ -62,14 +66,17 @@ class Batch:
 class Journal(Protocol):
     """Is told what happens, in the order in which it happens."""
 
-    def took(self, state: Link | Local, message: Subscribe | Unsubscribe, cause: int) -> None:
-        """A group applied a subscribe or unsubscribe."""
+    def took(self, state: Link | Local, message: Request, cause: int) -> None:
+        """A group applied a subscribe or unsubscribe, or a change of ranges."""
 
     def decided(self, link: Link, decisions: Sequence[Decision], cause: int) -> None:
         """A link decided about subscriptions."""
 
     def routed(self, link: Link, origin: str, batch: Batch, forward: NDArray[np.bool_]) -> None:
         """Publications from `origin` were considered for a link and forwarded or stopped."""
+
+    def strayed(self, link: Link, batch: Batch, stray: NDArray[np.bool_]) -> None:
+        """Publications came from a link, some of them for nothing (only asked where that can happen)."""
 
     def delivered(self, local: Local, batch: Batch, which: Sequence[int], names: Sequence[Name]) -> None:
         """Publications reached a broker; `which` of them matched the local subscriptions `names`, pair by pair."""
@@ -148,6 +155,10 @@ class Network:
                 self.journal.routed(state, origin, batch, wanted)
                 if wanted.any():
                     onward.append((state, batch.only(wanted)))
+            else:
+                stray = state.strays(batch.points)
+                if stray is not None:
+                    self.journal.strayed(state, batch, stray)
         return onward
 
     def _arrive(self, broker: str, origin: str, message: Message, now: int, cause: int) -> None:
@@ -166,8 +177,7 @@ class Network:
             return
         self.journal.decided(state, decisions, cause)
         for decision in decisions:
-            message = decision.message()
-            if message is not None:
+            for message in decision.messages():
                 self._post(state, message, cause)
 
     def _post(self, link: Link, message: Message, cause: int) -> None:
@@ -187,16 +197,41 @@ class Network:
 
     def _check_candidates(self, broker: str, name: str, link: Link) -> None:
         """Rule (S): the candidates are exactly what was heard on the other links."""
-        others = (other.heard for link_name, other in self.groups[broker].items() if link_name != name)
-        candidates = {subscription for heard in others for subscription in heard}
+        others = [other.heard for link_name, other in self.groups[broker].items() if link_name != name]
+        candidates = {s for heard in others if not isinstance(heard, RangeHeard) for s in heard}
+        if isinstance(link.told, RangeTold):
+            self._check_theirs(broker, name, link.told, others)
         if candidates != set(link.told.active) | link.told.passive.keys():
             raise InvariantError(f"rule (S): the candidates of {broker}>{name} are not what its other links heard")
+
+    def _check_theirs(
+        self, broker: str, name: str, told: RangeTold, others: list[BoxList | Clients | RangeHeard]
+    ) -> None:
+        """Rule (S) in ranges: what is counted for the other neighbours is exactly what they asked for."""
+        again = RangeTable()
+        for heard in others:
+            if isinstance(heard, RangeHeard):
+                again.add(heard.table.union())
+        if not np.array_equal(again.rows(), told.theirs.rows()):
+            raise InvariantError(f"rule (S): the ranges counted at {broker}>{name} are not what its other links heard")
 
     def _check_heard(self, broker: str, name: str, link: Link) -> None:
         """Rule (H): with an empty channel, the other end heard exactly what was told."""
         there = self.groups[name][broker]
         heard, told = there.heard, link.told
+        if isinstance(heard, RangeHeard) or isinstance(told, RangeTold):
+            self._check_heard_ranges(broker, name, heard, told)
+            return
         trees = {name: tree for name, tree in told.trees.items() if name in told.active}
         same = isinstance(there, Link) and there.trees == trees
         if not same or {n: told.active.boxes(n) for n in told.active} != {n: heard.boxes(n) for n in heard}:
             raise InvariantError(f"rule (H): {name} has not heard from {broker} what it was told")
+
+    def _check_heard_ranges(
+        self, broker: str, name: str, heard: BoxList | Clients | RangeHeard, told: Told | RangeTold
+    ) -> None:
+        """Rule (H) in ranges."""
+        if not isinstance(heard, RangeHeard) or not isinstance(told, RangeTold):
+            raise InvariantError(f"{broker} and {name} do not both speak in ranges")
+        if not np.array_equal(heard.table.union(), told.told()):
+            raise InvariantError(f"rule (H): {name} has not heard from {broker} the ranges that it was told")

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from state.link import Link, Local, Setup
-from state.messages import Name
+from state.messages import Name, RangeChange, Request, Subscribe
+from state.rangetold import RangeTold
 from state.space import Space, timestamp_text
 from state.told import Decision
 
@@ -34,7 +35,11 @@ TABLES: dict[str, dict[str, str]] = {
         "witness": "a box inside it that the strategy found uncovered, as a filter, when forwarded or promoted",
         "boxes": "the number of boxes of the subscription",
         "bound": "with what probability at most it is wrong to withhold it: 0 where that is proved, null if forwarded",
-        "nodes": "boxes looked at to decide: the work, the same on every machine",
+        "nodes": "boxes (under mics: ranges) looked at to decide: the work, the same on every machine",
+        "ranges": "under mics: how many ranges of the curve it is",
+        "added": "under mics: ranges that the neighbour is told of and was not before; the others were covered",
+        "removed": "under mics: ranges that the neighbour is told to forget",
+        "bridged": "under mics: cells in them that nobody asked for, where gaps were bridged",
         "active": "subscriptions that the neighbour is told of, after this event",
         "passive": "subscriptions withheld from the neighbour, after this event",
         "time": "the moment of the event that caused it",
@@ -75,8 +80,10 @@ TABLES: dict[str, dict[str, str]] = {
         "forwarded": "publications forwarded to the neighbour",
         "stopped": "publications not forwarded",
         "delivered": "deliveries to clients",
-        "heard": "subscriptions heard on this link",
-        "active": "subscriptions that the neighbour is told of",
+        "false_positives": "publications that came from the neighbour and went nowhere: false positives of the link",
+        "bridged": "cells told that nobody asked for, where gaps between ranges were bridged",
+        "heard": "subscriptions (under mics: ranges) heard on this link",
+        "active": "subscriptions that the neighbour is told of (under mics: the clients')",
         "passive": "subscriptions withheld from the neighbour",
         "negative_rectangles": "negative rectangles kept, where the strategy keeps any",
         "ranges": "Hilbert ranges kept, where the strategy keeps any",
@@ -98,6 +105,8 @@ TABLES: dict[str, dict[str, str]] = {
 _METRICS = list(TABLES["metrics"])
 COUNTS = tuple(_METRICS[_METRICS.index("subscribes") : _METRICS.index("heard")])
 """The counters among the columns of `metrics`."""
+MOST_CELLS = 2**63 - 1
+"""More bridged cells than that are not counted."""
 MOST_VALUE = 4096
 """A reject keeps this many characters of the refused value."""
 
@@ -120,10 +129,23 @@ def decision_row(decision: Decision, link: Link, time: int, batch: int) -> Row:
         "boxes": len(decision.boxes),
         "bound": decision.bound,
         "nodes": decision.nodes,
+        **_reach(decision),
         "active": len(link.told.active),
         "passive": len(link.told.passive),
         "time": timestamp_text(time),
         "batch": batch,
+    }
+
+
+def _reach(decision: Decision) -> Row:
+    reach = decision.ranges
+    if reach is None:
+        return dict.fromkeys(("ranges", "added", "removed", "bridged"))
+    return {
+        "ranges": reach.asked,
+        "added": len(reach.added),
+        "removed": len(reach.removed),
+        "bridged": min(reach.bridged, MOST_CELLS),
     }
 
 
@@ -183,12 +205,19 @@ def metrics_row(state: Link | Local, counts: Counts, batch: int, state_bytes: in
         "heard": len(state.heard),
         "active": len(told.active) if told else 0,
         "passive": len(told.passive) if told else 0,
-        "negative_rectangles": told.strategy.negative_rectangles if told else None,
-        "ranges": None,
+        "negative_rectangles": told.negative_rectangles if told else None,
+        "ranges": len(state.heard) + told.ranges if isinstance(told, RangeTold) else None,
         "promised": counts.get("promised", 0.0),
         "state_bytes": state_bytes,
         "millis": millis,
     }
+
+
+def count_request(counts: Counts, message: Request) -> None:
+    """Add a message to the counters of a metrics row; a change of ranges is a subscribe if it adds any."""
+    asks = isinstance(message, Subscribe) or (isinstance(message, RangeChange) and bool(message.added))
+    kind = "subscribes" if asks else "unsubscribes"
+    counts[kind] = counts.get(kind, 0) + 1
 
 
 def count_decisions(counts: Counts, decisions: Iterable[Decision]) -> None:
@@ -201,3 +230,5 @@ def count_decisions(counts: Counts, decisions: Iterable[Decision]) -> None:
             counts["audited"] = counts.get("audited", 0) + 1
             counts["wrong"] = counts.get("wrong", 0) + (decision.action != "withhold")
             counts["promised"] = counts.get("promised", 0.0) + (decision.bound or 0.0)
+        if decision.ranges is not None:
+            counts["bridged"] = min(counts.get("bridged", 0) + decision.ranges.bridged, MOST_CELLS)

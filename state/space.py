@@ -115,6 +115,10 @@ class Attribute:
     low: int
     high: int
     values: tuple[str, ...] = ()
+    borders: tuple[int, ...] = ()
+    """Learned cells (see `cells`): the first key of each but the first."""
+    selectivity: float | None = None
+    """Learned: the share of publications that a subscription asks for in this attribute alone."""
 
     def key(self, value: object) -> int:
         """The key of `value`, or `ValueRefused` if it is of the wrong type or outside the domain."""

@@ -34,11 +34,36 @@ from state.boxes import Box, Boxes, volume
 from state.boxlist import BoxList
 from state.errors import InvariantError
 from state.filters import Filter
-from state.messages import Name, Subscribe, Unsubscribe
+from state.messages import Name, Range, RangeChange, Request, Subscribe, Unsubscribe
 from state.space import Space
 from state.strategies import Spec, Verdict
 
 Action = Literal["forward", "withhold", "promote", "cancel", "drop"]
+MOST_RANGES = 16_384
+"""Ranges in one message: 256 KiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The same decision where the link speaks in ranges of a curve: what was asked for, and what that changes."""
+
+    asked: int
+    """How many ranges the subscription is."""
+    added: tuple[Range, ...]
+    removed: tuple[Range, ...]
+    bridged: int = 0
+    """Cells among them that nobody asked for."""
+    partly: bool = False
+    """Was some of it, but not all, told before?"""
+
+    def messages(self, name: Name) -> tuple[RangeChange, ...]:
+        """One message that makes and breaks at once; one so long that a channel could not take it is several."""
+        added, removed = self.added, self.removed
+        if len(added) + len(removed) <= MOST_RANGES:
+            return (RangeChange(name, added, removed),) if added or removed else ()
+        makes = [RangeChange(name, added[k : k + MOST_RANGES], ()) for k in range(0, len(added), MOST_RANGES)]
+        breaks = [RangeChange(name, (), removed[k : k + MOST_RANGES]) for k in range(0, len(removed), MOST_RANGES)]
+        return (*makes, *breaks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +81,19 @@ class Decision:
     tree: Filter | None = None
     bound: float | None = None
     """With what probability at most it is wrong to withhold it: 0 where that is proved."""
+    ranges: Reach | None = None
 
-    def message(self) -> Subscribe | Unsubscribe | None:
+    def messages(self) -> tuple[Request, ...]:
         """What the neighbour is told, if anything."""
+        if self.ranges is not None:
+            return self.ranges.messages(self.name)
         match self.action:
             case "forward" | "promote":
-                return Subscribe(self.name, self.boxes, tree=self.tree)
+                return (Subscribe(self.name, self.boxes, tree=self.tree),)
             case "cancel":
-                return Unsubscribe(self.name)
+                return (Unsubscribe(self.name),)
             case _:
-                return None
+                return ()
 
 
 @dataclass(slots=True)
@@ -98,6 +126,23 @@ class Told:
 
     def __len__(self) -> int:
         return len(self.active) + len(self.passive)
+
+    @property
+    def negative_rectangles(self) -> int | None:
+        """How many negative rectangles the strategy keeps, if any."""
+        return self.strategy.negative_rectangles
+
+    def take(self, origin: str, request: Request, reason: str) -> list[Decision]:
+        """What another link asked for: does the neighbour have to be told?"""
+        match request:
+            case Subscribe():
+                return self.subscribe(request.name, request.boxes, origin, request.tree)
+            case Unsubscribe():
+                return self.unsubscribe(request.name, reason)
+            case RangeChange():
+                raise InvariantError(
+                    f"{origin} speaks in ranges, this link in boxes. Remedy: one strategy for all links"
+                )
 
     def subscribe(self, name: Name, boxes: Boxes, origin: str, tree: Filter | None = None) -> list[Decision]:
         """A candidate appears or changes its shape. One that only renews itself is no news to the neighbour.

@@ -6,6 +6,7 @@ piece, so that reading them is one `frombuffer`.
     subscribe     [0, broker, client, id, boxes, rev, time, place, expires, tree, exact]
     unsubscribe   [1, broker, client, id, rev, time, place]
     publish       [2, id, point, payload, time]
+    ranges        [3, broker, client, id, added, removed]
 
 From a neighbour there is no stamp: `time` is then null. `tree` and `exact` are null but for Boolean filters.
 """
@@ -19,7 +20,7 @@ import numpy as np
 
 from state.boxes import Boxes, stack, unstack
 from state.filters import pack_tree, unpack_tree
-from state.messages import Message, Name, Publish, Stamp, Subscribe, Unsubscribe
+from state.messages import Message, Name, Publish, Range, RangeChange, Stamp, Subscribe, Unsubscribe
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -53,7 +54,15 @@ class PackedPublish(msgspec.Struct, array_like=True, tag=2):
     time: int
 
 
-Packed = PackedSubscribe | PackedUnsubscribe | PackedPublish
+class PackedRangeChange(msgspec.Struct, array_like=True, tag=3):
+    broker: str
+    client: str
+    id: str
+    added: bytes
+    removed: bytes
+
+
+Packed = PackedSubscribe | PackedUnsubscribe | PackedPublish | PackedRangeChange
 
 
 def pack(message: Message) -> Packed:
@@ -61,6 +70,8 @@ def pack(message: Message) -> Packed:
     if isinstance(message, Publish):
         point = np.array(message.point, "<i8").tobytes()
         return PackedPublish(message.id, point, message.payload, message.moment)
+    if isinstance(message, RangeChange):
+        return PackedRangeChange(*message.name, pack_ranges(message.added), pack_ranges(message.removed))
     rev, time, place = message.stamp or (None, None, 0)
     if isinstance(message, Unsubscribe):
         return PackedUnsubscribe(*message.name, rev, time, place)
@@ -74,6 +85,8 @@ def unpack(packed: Packed, dims: int) -> Message:
         point = tuple(np.frombuffer(packed.point, "<i8").tolist())
         return Publish(packed.id, point, packed.payload, packed.time)
     name = Name(packed.broker, packed.client, packed.id)
+    if isinstance(packed, PackedRangeChange):
+        return RangeChange(name, unpack_ranges(packed.added), unpack_ranges(packed.removed))
     stamp = None if packed.time is None else Stamp(packed.rev, packed.time, packed.place)
     if isinstance(packed, PackedUnsubscribe):
         return Unsubscribe(name, stamp)
@@ -89,6 +102,17 @@ def pack_boxes(boxes: Boxes) -> bytes:
 def unpack_boxes(packed: bytes, dims: int) -> Boxes:
     """The boxes that were packed."""
     return unstack(np.frombuffer(packed, "<i8").astype(np.int64).reshape(-1, 2, dims))
+
+
+def pack_ranges(ranges: tuple[Range, ...]) -> bytes:
+    """Ranges as bytes."""
+    return np.array(ranges, "<i8").tobytes()
+
+
+def unpack_ranges(packed: bytes) -> tuple[Range, ...]:
+    """The ranges that were packed."""
+    ends = np.frombuffer(packed, "<i8").tolist()
+    return tuple(zip(ends[::2], ends[1::2], strict=True))
 
 
 class Letter(msgspec.Struct, array_like=True):

@@ -29,8 +29,8 @@ import pandas as pd
 from state.link import Link
 from state.memory import Memory
 from state.messages import LOCAL, Message, Name, Publish
-from state.rows import COUNTS, count_decisions, decision_row, metrics_row, reject_row
-from state.space import timestamp_text
+from state.rows import COUNTS, count_decisions, count_request, decision_row, metrics_row, reject_row
+from state.space import Keys, timestamp_text
 from state.told import Decision
 from state.wire import Packed, read_letter, unpack, write_letter
 from state.wire import pack as pack_message
@@ -105,6 +105,7 @@ class Advance:
         self._setup = memory.state.setup
         self._space = settings.config.space
         self._waiting: list[tuple[str, Publish]] = []
+        self._came: list[Publish] = []
         self._letters: list[Packed] = []
         self._columns: dict[str, dict[str, list[Any]]] = {
             table: {column: [] for column in SCHEMAS[table].names} for table in ("decisions", "routes", "deliveries")
@@ -122,6 +123,7 @@ class Advance:
             else:
                 self._apply(LOCAL, unpack(entry.message, self._space.dims))
         self._route()
+        self._judge()
 
     def _open(self, sender: str, record: bytes) -> None:
         letter = read_letter(record)
@@ -132,12 +134,16 @@ class Advance:
 
     def _apply(self, origin: str, message: Message) -> None:
         if isinstance(message, Publish):
-            if origin != self._setup.link or origin == LOCAL:
+            if origin == self._setup.link != LOCAL:
+                self._came.append(message)
+            else:
                 self._waiting.append((origin, message))
             return
         if origin == self._setup.link:
             self._route()  # what was published before must not see what is heard now
-        self._counts[f"{type(message).__name__.lower()}s"] += 1
+        else:
+            self._judge()  # nor what is told now
+        count_request(self._counts, message)
         self._decided(self._memory.step(origin, message, self._now))
 
     def _decided(self, decisions: Sequence[Decision]) -> None:
@@ -148,9 +154,7 @@ class Advance:
             row = decision_row(decision, self._state, self._now, self._batch)
             row["witness"] = None if row["witness"] is None else msgspec.json.encode(row["witness"]).decode()
             self._add("decisions", row | {"time": self._now})
-            message = decision.message()
-            if message is not None:
-                self._letters.append(pack_message(message))
+            self._letters += [pack_message(message) for message in decision.messages()]
 
     def _add(self, table: str, row: dict[str, Any]) -> None:
         for column, values in self._columns[table].items():
@@ -162,11 +166,21 @@ class Advance:
         if not waiting:
             return
         self._counts["publications"] += len(waiting)
-        points = self._space.points([publication.point for _, publication in waiting])
+        points = self._points(publication for _, publication in waiting)
         if isinstance(self._state, Link):
             self._forward(waiting, self._state.wants(points).tolist())
         else:
             self._deliver(waiting, *self._state.deliver(points))
+
+    def _judge(self) -> None:
+        """Count what came from the neighbour for nothing."""
+        came, self._came = self._came, []
+        if came and isinstance(self._state, Link):
+            stray = self._state.strays(self._points(came))
+            self._counts["false_positives"] += 0 if stray is None else int(stray.sum())
+
+    def _points(self, publications: Iterable[Publish]) -> Keys:
+        return self._space.points([publication.point for publication in publications])
 
     def _forward(self, waiting: list[tuple[str, Publish]], wanted: list[bool]) -> None:
         columns, count = self._columns["routes"], len(waiting)

@@ -66,7 +66,20 @@ _TYPES: dict[str, Any] = {
     "millis": pa.float64(),
     **dict.fromkeys(
         (
-            *("boxes", "nodes", "active", "passive", "batch", "partition", "offset", "negative_rectangles", "ranges"),
+            *(
+                "boxes",
+                "nodes",
+                "ranges",
+                "added",
+                "removed",
+                "active",
+                "passive",
+                "batch",
+                "partition",
+                "offset",
+                "negative_rectangles",
+                "ranges",
+            ),
             *list(TABLES["metrics"])[2:-1],
         ),
         pa.int64(),

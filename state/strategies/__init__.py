@@ -6,9 +6,10 @@ To add a strategy: a module with a `Strategy` whose constructor takes its parame
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from state.boxlist import BoxList
 from state.errors import ConfigError
@@ -55,6 +56,16 @@ def fraction(words: str, least: float) -> Rule:
 YES_OR_NO = Rule(lambda value: isinstance(value, bool), "true or false")
 
 
+def dims_rule(value: object) -> bool:
+    if isinstance(value, str):
+        return re.fullmatch(r"selective:[1-9][0-9]{0,2}", value) is not None
+    return isinstance(value, list) and bool(value) and all(isinstance(v, str) for v in value)
+
+
+DIMS = Rule(dims_rule, "a list of attributes, or 'selective:N'")
+BITS = Rule(lambda value: whole(1).holds(value) and cast(int, value) <= 63, "a whole number from 1 to 63")
+BY_RANGES = "mics"
+"""The strategy under which links speak in ranges of a curve; not a `Strategy`, see `rangetold`."""
 COMMON = {"covering": one_of("lazy", "active")}
 PARAMETERS: dict[str, dict[str, Rule]] = {
     "flood": {},
@@ -72,6 +83,13 @@ PARAMETERS: dict[str, dict[str, Rule]] = {
         "audit": YES_OR_NO,
     },
     "auto": {"budget": whole(1)},
+    BY_RANGES: {
+        "bits": BITS,
+        "cells": one_of("equal", "fitted"),
+        "gap": whole(0),
+        "max_ranges": whole(1),
+        "dims": DIMS,
+    },
 }
 
 
@@ -92,14 +110,20 @@ class Spec:
         """The specification that a configuration gives as a name or a table; `ConfigError` if it breaks a rule."""
         table: Mapping[str, object] = {"name": given} if isinstance(given, str) else _table(given, where)
         name = table.get("name")
-        if not isinstance(name, str) or name not in STRATEGIES:
-            raise ConfigError(where, name, "no such strategy", f"choose one of {', '.join(STRATEGIES)}")
+        if not isinstance(name, str) or name not in PARAMETERS:
+            raise ConfigError(where, name, "no such strategy", f"choose one of {', '.join(PARAMETERS)}")
         rules = {**COMMON, **PARAMETERS[name]}
         parameters = {key: value for key, value in table.items() if key != "name"}
         for key, value in parameters.items():
             _check_parameter(name, key, value, rules, where)
         covering = str(parameters.pop("covering", "lazy"))
-        return cls(name, tuple(sorted(parameters.items())), covering)
+        plain = {key: tuple(value) if isinstance(value, list) else value for key, value in parameters.items()}
+        return cls(name, tuple(sorted(plain.items())), covering)
+
+    @property
+    def by_ranges(self) -> bool:
+        """Do links under this strategy speak in ranges, not in boxes?"""
+        return self.name == BY_RANGES
 
     def build(self, space: Space, active: BoxList) -> Strategy:
         """The strategy itself, on top of a list of active subscriptions."""
@@ -108,11 +132,15 @@ class Spec:
     @property
     def proves(self) -> bool:
         """Is nothing ever withheld without a proof?"""
-        return STRATEGIES[self.name].proves
+        return self.by_ranges or STRATEGIES[self.name].proves
 
     def __str__(self) -> str:
         extra = dict(self.parameters) | ({} if self.covering == "lazy" else {"covering": self.covering})
-        return self.name + "".join(f" {key}={value}" for key, value in sorted(extra.items()))
+        return self.name + "".join(f" {key}={_said(value)}" for key, value in sorted(extra.items()))
+
+
+def _said(value: object) -> str:
+    return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
 def _table(given: object, where: str) -> Mapping[str, object]:

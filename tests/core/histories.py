@@ -18,7 +18,7 @@ from tests.core.oracle import matches
 
 SIDE = 8
 COLOURS = ["blue", "green", "red"]
-STRATEGY_TABLES = [
+BOX_TABLES = [
     *(f'"{name}"' for name, kind in STRATEGIES.items() if kind.proves),
     '{name = "union", budget = 2}',
     '{name = "negative", index = "rtree", order = "fixed"}',
@@ -29,8 +29,17 @@ STRATEGY_TABLES = [
     '{name = "cover", index = "tree"}',
     '{name = "zcurve", bits = 2, epsilon = 0.4, budget = 6, covering = "active"}',
 ]
+RANGE_TABLES = [
+    '"mics"',
+    '{name = "mics", bits = 2, gap = 3}',
+    '{name = "mics", bits = 1, dims = ["y", "x"]}',
+    '{name = "mics", bits = 3, dims = "selective:2", max_ranges = 2}',
+    '{name = "mics", bits = 3, gap = 9, max_ranges = 3}',
+]
+"""For all links or for none."""
+STRATEGY_TABLES = BOX_TABLES + RANGE_TABLES
 PAIRWISE = ('flood"', 'cover"', 'zcurve"')
-EXACT = [table for table in STRATEGY_TABLES if not any(name in table for name in (*PAIRWISE, "budget"))]
+EXACT = [table for table in BOX_TABLES if not any(name in table for name in (*PAIRWISE, "budget"))]
 
 
 def space_text() -> str:
@@ -56,9 +65,11 @@ def trees(draw: st.DrawFn, most: int = 5) -> list[tuple[str, str]]:
 
 @st.composite
 def configs(draw: st.DrawFn, tables: list[str] | None = None) -> Config:
-    """An overlay with a strategy for all links and other ones for some of them."""
+    """An overlay with a strategy for all links and other ones for some of them; or one that speaks in ranges."""
     links = draw(trees())
-    table = st.sampled_from(tables or STRATEGY_TABLES)
+    if tables is None and draw(st.integers(0, 3)) == 0:
+        return parse(config_text(links, draw(st.sampled_from(RANGE_TABLES))))
+    table = st.sampled_from(tables or BOX_TABLES)
     directions = [f"{a}>{b}" for a, b in links] + [f"{b}>{a}" for a, b in links]
     some = draw(st.lists(st.sampled_from(directions), unique=True, max_size=3)) if directions else []
     return parse(config_text(links, draw(table), {link: draw(table) for link in some}))

@@ -28,8 +28,9 @@ from numpy.typing import NDArray
 from state.config import parse
 from state.events import Context, Reject, read_line
 from state.link import Link, Local
-from state.messages import Name, Publish, Subscribe, Unsubscribe
+from state.messages import Name, Publish, Request
 from state.overlay import Batch, Network
+from state.rangetold import RangeHeard, RangeTold
 from state.told import Decision
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
@@ -100,19 +101,29 @@ class Stage:
 
     def do_state(self, broker: str, link: str) -> None:
         state = self.network.groups[broker][link]
+        if isinstance(state, Link) and isinstance(state.heard, RangeHeard) and isinstance(state.told, RangeTold):
+            tables = {"heard": state.heard.table.union(), "told": state.told.told()}
+            self.lines += [f"{what} {_ranges(ranges.tolist()) or 'nothing'}" for what, ranges in tables.items()]
+            counted = (f"after {after}: {count}" for after, count in state.told.mine.rows().tolist())
+            self.lines.append("clients " + (", ".join(counted) or "nothing"))
+            return
         self.lines.append("heard " + (" ".join(name.id for name in state.heard) or "nothing"))
         if isinstance(state, Link):
             self.lines.append("active " + (" ".join(name.id for name in state.told.active) or "nothing"))
             passive = (f"{n.id}({' '.join(c.id for c in p.coverers)})" for n, p in state.told.passive.items())
             self.lines.append("passive " + (" ".join(passive) or "nothing"))
-            count = state.told.strategy.negative_rectangles
+            count = state.told.negative_rectangles
             if count is not None:
                 self.lines.append(f"negative rectangles {count}")
 
     # what happens
 
-    def took(self, state: Link | Local, message: Subscribe | Unsubscribe, cause: int) -> None:
+    def took(self, state: Link | Local, message: Request, cause: int) -> None:
         pass
+
+    def strayed(self, link: Link, batch: Batch, stray: NDArray[np.bool_]) -> None:
+        if stray[0]:
+            self.lines.append(f"{link.setup.link}>{link.setup.broker} {batch.publications[0].id} came for nothing")
 
     def decided(self, link: Link, decisions: Sequence[Decision], cause: int) -> None:
         for d in decisions:
@@ -122,6 +133,9 @@ class Stage:
             if d.witness:
                 where = self.network.config.space.describe(d.witness.lo, d.witness.hi)
                 text += " at " + " ".join(f"{name}={_brief(ends)}" for name, ends in where.items())
+            if d.ranges:
+                news = (("+", d.ranges.added), ("-", d.ranges.removed))
+                text += "".join(f" {sign}{_ranges(ranges)}" for sign, ranges in news if ranges)
             self.lines.append(text)
 
     def routed(self, link: Link, origin: str, batch: Batch, forward: NDArray[np.bool_]) -> None:
@@ -183,6 +197,10 @@ def _attribute(word: str) -> str:
     name, _, ends = word.partition("=")
     low, high = ends.split("..")
     return f'{name} = {{kind = "int", low = {low}, high = {high}}}'
+
+
+def _ranges(ranges: Sequence[Sequence[int]]) -> str:
+    return "".join(f"[{first},{last}]" for first, last in ranges)
 
 
 def _brief(ends: Sequence[object]) -> str:

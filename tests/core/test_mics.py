@@ -1,0 +1,309 @@
+"""Links that speak in ranges: what is told is the union with small gaps bridged, after every step; nothing is lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from state import told as told_module
+from state.boxes import Box, Boxes
+from state.config import parse
+from state.errors import ConfigError, InvariantError
+from state.hilbert import cell_count, merge
+from state.link import Link
+from state.messages import LOCAL, Name, RangeChange, Subscribe, Unsubscribe
+from state.overlay import Network
+from state.ranges import RangeTable
+from state.rangetold import RangeHeard, RangeTold, bridged, ranges_of
+from state.strategies import Spec
+from state.told import Reach, Told
+from state.wire import pack, unpack
+from tests.core.histories import RANGE_TABLES, config_text, events, points
+from tests.core.naive import space_of
+from tests.core.oracle import Oracle
+from tests.core.test_overlay import Diary, message_of
+
+SPACE = space_of(Box((0, 0), (16, 16)))
+LINE = [("b0", "b1"), ("b1", "b2")]
+
+
+def told_of(**parameters: Any) -> RangeTold:
+    return RangeTold(SPACE, Spec.of({"name": "mics", "bits": 3, **parameters}, "test"))
+
+
+def name(k: object) -> Name:
+    return Name("b0", "ann", str(k))
+
+
+def box(x: int, y: int, width: int, height: int) -> Boxes:
+    return (Box((x, y), (min(x + width, 16), min(y + height, 16))),)
+
+
+shapes = st.builds(box, *[st.integers(0, 15)] * 2, *[st.integers(1, 9)] * 2)
+
+
+@pytest.mark.parametrize("gap", [0, 1, 2, 5, 40])
+@pytest.mark.parametrize("most", [1, 3, 256])
+@settings(max_examples=25)
+@given(st.data())
+def test_what_is_told_is_always_the_union_bridged(gap: int, most: int, data: st.DataObject) -> None:
+    """Clients and two neighbours come, change and go; the sum of all changes is what `told` says."""
+    told = told_of(gap=gap, max_ranges=most)
+    heard = RangeHeard(told.grid)
+    theirs: dict[str, RangeTable] = {"b1": RangeTable(), "b2": RangeTable()}
+    held: dict[Name, Boxes] = {}
+    for _ in range(data.draw(st.integers(1, 12))):
+        kind = data.draw(st.sampled_from(["subscribe", "subscribe", "unsubscribe", "b1", "b2"]))
+        one = name(data.draw(st.integers(0, 4)))
+        if kind == "subscribe":
+            boxes = data.draw(shapes)
+            decisions = told.take(LOCAL, Subscribe(one, boxes), "")
+            held[one] = boxes
+        elif kind == "unsubscribe":
+            if held.pop(one, None) is None:
+                continue
+            decisions = told.take(LOCAL, Unsubscribe(one), "unsubscribed")
+        else:
+            decisions = told.take(kind, random_change(theirs[kind], data), "")
+        for decision in decisions:
+            for message in decision.messages():
+                assert isinstance(message, RangeChange)
+                heard.hear(message)
+        told.check()
+        heard.check()
+        union = merge(np.concatenate([told.mine.union(), *(table.union() for table in theirs.values())]))
+        assert heard.table.union().tolist() == told.told().tolist() == bridged(union, max(gap, 1)).tolist()
+
+
+def random_change(table: RangeTable, data: st.DataObject) -> RangeChange:
+    """A neighbour asks for some ranges that it did not ask for, and gives up some that it did."""
+    first = data.draw(st.integers(0, 60))
+    added = table.uncovered(np.array([[first, data.draw(st.integers(first, 63))]]))[: data.draw(st.integers(0, 3))]
+    held = table.union()
+    removed = held[data.draw(st.integers(0, len(held))) :][:2]
+    table.add(added)
+    table.remove(removed)
+    return RangeChange(name("far"), tuple(map(tuple, added.tolist())), tuple(map(tuple, removed.tolist())))
+
+
+# Decisions
+
+
+def one(told: RangeTold, boxes: Boxes | None, k: object = 1) -> tuple[str, str, Reach]:
+    request = Unsubscribe(name(k)) if boxes is None else Subscribe(name(k), boxes)
+    (decision,) = told.take(LOCAL, request, "unsubscribed")
+    assert decision.ranges is not None
+    return decision.action, decision.reason, decision.ranges
+
+
+def test_forward_withhold_drop_cancel() -> None:
+    told = told_of()
+    action, reason, reach = one(told, box(0, 0, 4, 4), 1)
+    assert (action, reason, reach) == ("forward", "new ranges", Reach(1, ((0, 3),), ()))
+    assert one(told, box(1, 1, 2, 2), 2)[:2] == ("withhold", "covered by ranges")
+    assert one(told, box(0, 0, 8, 4), 3)[:2] == ("forward", "partly covered")
+    assert one(told, None, 1)[:2] == ("drop", "unsubscribed")
+    assert one(told, None, 3) == ("cancel", "unsubscribed", Reach(0, (), told_lost(told, box(0, 0, 8, 4))))
+    assert one(told, None, 2)[0] == "cancel"
+    assert len(told) == 0
+
+
+def told_lost(told: RangeTold, boxes: Boxes) -> tuple[tuple[int, int], ...]:
+    """The ranges of boxes that are not told any more."""
+    ranges, _ = told.grid.ranges(np.stack([b.keys() for b in boxes]), 99)
+    table = RangeTable()
+    table.add(told.told())
+    return tuple(map(tuple, table.uncovered(ranges).tolist()))
+
+
+def test_a_replacement_makes_and_breaks_in_one_message() -> None:
+    told = told_of()
+    one(told, box(0, 0, 4, 4))
+    action, _, reach = one(told, box(12, 12, 4, 4))
+    assert action == "forward"
+    assert reach.added and reach.removed
+    assert one(told, box(12, 12, 2, 2))[:2] == ("cancel", "replaced")
+    assert told.take(LOCAL, Subscribe(name(1), box(12, 12, 2, 2)), "") == []
+
+
+def test_the_witness_is_a_part_of_it_that_nobody_was_told_of() -> None:
+    told = told_of()
+    told.take(LOCAL, Subscribe(name(1), box(0, 0, 3, 3)), "")
+    (decision,) = told.take(LOCAL, Subscribe(name(2), box(1, 1, 9, 2)), "")
+    assert decision.witness is not None
+    witness = decision.witness
+    assert all(b.lo[i] <= witness.lo[i] < witness.hi[i] <= b.hi[i] for b in box(1, 1, 9, 2) for i in (0, 1))
+    cells = told.grid.cells(np.array([witness.lo, [x - 1 for x in witness.hi]]))
+    first = told.grid.cell_boxes(np.stack([b.keys() for b in box(0, 0, 3, 3)]))[0]
+    assert not ((cells >= first[0]) & (cells <= first[1])).all(axis=1).any()
+
+
+def test_what_max_ranges_bridges_is_counted_and_taken_back() -> None:
+    wide, few = told_of(), told_of(max_ranges=1)
+    asked = one(wide, box(1, 3, 9, 2))[2]
+    action, _, reach = one(few, box(1, 3, 9, 2))
+    assert (action, len(reach.added)) == ("forward", 1)
+    assert reach.bridged == cell_count(ranges_of(reach.added)) - cell_count(ranges_of(asked.added)) > 0
+    assert one(few, None) == ("cancel", "unsubscribed", Reach(0, (), reach.added))
+
+
+def test_what_a_gap_bridges_is_counted() -> None:
+    told = told_of(gap=64)
+    assert one(told, box(0, 0, 2, 2), 1)[2].added == ((0, 0),)
+    last = one(told, box(14, 0, 2, 2), 2)[2]
+    assert (last.added, last.bridged) == (((1, 63),), 62)
+    assert one(told, None, 1) == ("cancel", "unsubscribed", Reach(0, (), ((0, 62),)))
+
+
+def test_a_change_too_long_for_a_channel_is_several_messages_that_make_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(told_module, "MOST_RANGES", 2)
+    added, removed = ((0, 1), (3, 4), (6, 7)), ((10, 11),)
+    messages = Reach(3, added, removed).messages(name(1))
+    assert [(m.added, m.removed) for m in messages] == [(added[:2], ()), (added[2:], ()), ((), removed)]
+    assert Reach(1, (), ()).messages(name(1)) == ()
+
+
+def test_a_change_of_ranges_travels_as_it_is() -> None:
+    change = RangeChange(name("é"), ((0, 3), (2**63 - 1, 2**63 - 1)), ())
+    assert unpack(pack(change), 2) == change
+
+
+# The rules that join two brokers
+
+
+def test_what_two_brokers_cannot_both_mean_stops() -> None:
+    told = told_of()
+    heard = RangeHeard(told.grid)
+    heard.hear(RangeChange(name(1), ((3, 5),), ()))
+    with pytest.raises(InvariantError, match="already asked for"):
+        heard.hear(RangeChange(name(2), ((5, 6),), ()))
+    with pytest.raises(InvariantError, match="not asked for"):
+        heard.hear(RangeChange(name(2), (), ((40, 41),)))
+    with pytest.raises(InvariantError, match="speaks in boxes"):
+        told.take("b1", Subscribe(name(1), box(0, 0, 1, 1)), "")
+    with pytest.raises(InvariantError, match="speaks in ranges"):
+        Told(SPACE, Spec("auto")).take("b1", RangeChange(name(1), ((3, 5),), ()), "")
+
+
+def test_a_wrong_count_is_noticed() -> None:
+    told = told_of()
+    one(told, box(0, 0, 4, 4))
+    told.mine.add(np.array([[7, 9]]))
+    with pytest.raises(InvariantError, match=r"rule \(S\)"):
+        told.check()
+
+
+# False positives
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_a_publication_strays_exactly_when_it_goes_nowhere(data: st.DataObject) -> None:
+    """Came over a link, matches no client there, goes to no other neighbour: that is what is counted."""
+    config = parse(config_text(LINE, data.draw(st.sampled_from(RANGE_TABLES))))
+    diary, oracle = Diary(), Oracle({"colour"})
+    network = Network(config, diary)
+    history = [e for e in data.draw(events(config.overlay.brokers, most=15)) if e["kind"] != "publish"]
+    for place, event in enumerate(history):
+        oracle.take(event)
+        network.feed(event["broker"], message_of(config, event, place), 0, place)
+        network.settle(0)
+    for k, at in enumerate(data.draw(st.lists(points(), min_size=1, max_size=6))):
+        shot = {"kind": "publish", "broker": "b0", "id": f"p{k}", "at": at}
+        wanted = {delivery[0] for delivery in oracle.take(shot)}
+        diary.routes.clear()
+        diary.strays.clear()
+        network.feed("b0", message_of(config, shot, 100 + k), 0, 100 + k)
+        network.settle(0)
+        reached = {link for _, link, _, _, goes in diary.routes if goes}
+        nowhere = [b for b in reached if b not in wanted and not (b == "b1" and "b2" in reached)]
+        assert len(diary.strays) == len(nowhere)
+
+
+# Configuration
+
+
+def test_all_links_or_none() -> None:
+    for default, other in (('"mics"', '"auto"'), ('"auto"', '"mics"'), ('"mics"', '{name = "mics", bits = 3}')):
+        with pytest.raises(ConfigError, match="for all links or for none") as caught:
+            parse(config_text(LINE, default, {"b0>b1": other}))
+        assert caught.value.where == ('routing.links."b0>b1".strategy')
+        assert "hybrid" in caught.value.remedy
+
+
+def test_links_may_bridge_differently_and_a_default_that_nobody_uses_does_not_count() -> None:
+    parse(config_text(LINE, '"mics"', {"b0>b1": '{name = "mics", gap = 4, max_ranges = 9}'}))
+    both = {f"{a}>{b}": '"mics"' for pair in LINE for a, b in (pair, pair[::-1])}
+    assert all(parse(config_text(LINE, '"auto"', both)).spec_of(*d).by_ranges for d in LINE)
+
+
+def test_another_strategy_for_all_is_checked_too() -> None:
+    config = parse(config_text(LINE, '"auto"'))
+    assert config.with_strategy(Spec.of("mics", "x")).spec.by_ranges
+    with pytest.raises(ConfigError, match="at most 63"):
+        config.with_strategy(Spec.of({"name": "mics", "bits": 30}, "x"))
+    with pytest.raises(ConfigError, match="no borders for x"):
+        config.with_strategy(Spec.of({"name": "mics", "cells": "fitted"}, "x"))
+
+
+@pytest.mark.parametrize(
+    ("table", "where"),
+    [
+        ({"bits": 0}, "bits"),
+        ({"bits": 64}, "bits"),
+        ({"cells": "round"}, "cells"),
+        ({"gap": -1}, "gap"),
+        ({"max_ranges": 0}, "max_ranges"),
+        ({"dims": []}, "dims"),
+        ({"dims": "selective"}, "dims"),
+        ({"dims": "selective:0"}, "dims"),
+        ({"dims": [3]}, "dims"),
+        ({"budget": 3}, "budget"),
+    ],
+)
+def test_a_bad_parameter_is_refused(table: dict[str, Any], where: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Spec.of({"name": "mics", **table}, "here")
+    assert caught.value.where == f"here.{where}"
+
+
+def test_a_specification_in_words() -> None:
+    spec = Spec.of({"name": "mics", "dims": ["x", "y"], "bits": 4}, "here")
+    assert str(spec) == "mics bits=4 dims=x,y"
+
+
+CELLS = "\n[cells]\nx = {borders = [2, 5], selectivity = 0.2}\n"
+
+
+def test_learned_cells_belong_to_the_space() -> None:
+    config = parse(config_text(LINE, '{name = "mics", bits = 2, cells = "fitted", dims = ["x"]}') + CELLS)
+    x = config.space.attributes[0]
+    assert (x.borders, x.selectivity) == ((2, 5), 0.2)
+    link = Network(config, Diary()).groups["b0"]["b1"]
+    assert isinstance(link, Link)
+    assert isinstance(link.told, RangeTold)
+    assert link.told.grid.cells(np.array([[1, 0, 0], [2, 0, 0], [5, 0, 0]])).tolist() == [[0], [1], [2]]
+
+
+@pytest.mark.parametrize(
+    ("cells", "where", "says"),
+    [
+        ("q = {borders = [2]}", "cells.q", "no such attribute"),
+        ("x = [2]", "cells.x", "must be a table"),
+        ("x = {border = [2]}", "cells.x.border", "no such key"),
+        ("x = {borders = 2}", "cells.x.borders", "must be a list"),
+        ("x = {borders = [2, 2]}", "cells.x.borders", "borders grow"),
+        ("x = {borders = [0, 2]}", "cells.x.borders", "above the low end"),
+        ("x = {borders = [2, 99]}", "cells.x.borders", "outside its domain"),
+        ("x = {selectivity = 2}", "cells.x.selectivity", "a share"),
+        ("x = {selectivity = true}", "cells.x.selectivity", "a share"),
+    ],
+)
+def test_bad_cells_are_refused(cells: str, where: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says) as caught:
+        parse(config_text(LINE, '"mics"') + f"\n[cells]\n{cells}\n")
+    assert caught.value.where == where

@@ -1,0 +1,148 @@
+"""Counted ranges against an array of counts, cell by cell; and the blocks that they lie in."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from state import blocks
+from state.blocks import Blocks
+from state.errors import InvariantError
+from state.hilbert import Ranges
+from state.ranges import NONE, RangeTable, difference, without
+
+SIZE = 40
+TOP = 2**63 - 1
+
+
+def mask(ranges: Ranges) -> np.ndarray:
+    cells = np.zeros(SIZE, bool)
+    for first, last in ranges.tolist():
+        assert not cells[first : last + 1].any(), "ranges are disjoint"
+        cells[first : last + 1] = True
+    return cells
+
+
+@st.composite
+def some_ranges(draw: st.DrawFn) -> Ranges:
+    """Sorted disjoint ranges, adjacent ones too."""
+    ends = sorted(draw(st.sets(st.integers(0, SIZE), min_size=2, max_size=8)))
+    pairs = [(a, b - 1) for a, b in pairwise(ends)]
+    return np.array([pair for pair in pairs if draw(st.booleans())] or pairs[:1], np.int64)
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_a_table_is_an_array_of_counts(data: st.DataObject) -> None:
+    table, counts, held = RangeTable(), np.zeros(SIZE, np.int64), list[Ranges]()
+    for _ in range(data.draw(st.integers(1, 12))):
+        before = counts > 0
+        if held and data.draw(st.booleans()):
+            ranges = held.pop(data.draw(st.integers(0, len(held) - 1)))
+            counts -= mask(ranges)
+            assert (mask(table.remove(ranges)) == (before & (counts == 0))).all()
+        else:
+            ranges = data.draw(some_ranges())
+            held.append(ranges)
+            counts += mask(ranges)
+            assert (mask(table.add(ranges)) == (~before & (counts > 0))).all()
+        table.check()
+        assert (table.holds(np.arange(SIZE)) == (counts > 0)).all()
+        assert (mask(table.union()) == (counts > 0)).all()
+        asked = data.draw(some_ranges())
+        assert (mask(table.uncovered(asked)) == (mask(asked) & (counts == 0))).all()
+        key = data.draw(st.integers(0, SIZE - 1))
+        covered = np.flatnonzero(counts).tolist()
+        assert table.before(key) == max((c for c in covered if c < key), default=-1)
+        assert table.after(key) == min((c for c in covered if c > key), default=-1)
+        again = RangeTable(table.rows())
+        again.check()
+        assert (again.rows() == table.rows()).all()
+    for ranges in held:
+        table.remove(ranges)
+    assert len(table) == 0
+    assert table.union().shape == NONE.shape
+
+
+def test_the_union_is_maximal() -> None:
+    table = RangeTable()
+    table.add(np.array([[0, 3], [4, 6]]))
+    table.add(np.array([[7, 9]]))
+    assert table.union().tolist() == [[0, 9]]
+    assert len(table) == 2
+
+
+def test_the_largest_key_is_a_key_like_any_other() -> None:
+    table = RangeTable()
+    assert table.add(np.array([[TOP - 1, TOP]])).tolist() == [[TOP - 1, TOP]]
+    assert table.add(np.array([[0, TOP]])).tolist() == [[0, TOP - 2]]
+    assert table.holds(np.array([0, TOP])).all()
+    assert table.remove(np.array([[TOP - 1, TOP]])).tolist() == []
+    assert table.remove(np.array([[0, TOP]])).tolist() == [[0, TOP]]
+    assert len(table) == 0
+
+
+def test_what_was_not_asked_for_cannot_be_taken_back() -> None:
+    table = RangeTable()
+    table.add(np.array([[2, 5]]))
+    with pytest.raises(InvariantError, match=r"not asked for.*Remedy"):
+        table.remove(np.array([[4, 6]]))
+
+
+@pytest.mark.parametrize(
+    "rows", [[[0, 1]], [[0, 1], [3, 1], [5, 0]], [[0, -1], [3, 0]], [[3, 1], [2, 0]], [[0, 0], [2, 1], [4, 0]]]
+)
+def test_a_damaged_table_is_noticed(rows: list[list[int]]) -> None:
+    with pytest.raises(InvariantError):
+        RangeTable(np.array(rows)).check()
+
+
+def test_many_rows_spread_over_blocks_and_come_together_again() -> None:
+    table, rng = RangeTable(), np.random.default_rng(1)
+    keys = rng.permutation(4000) * 3
+    for key in keys.tolist():
+        table.add(np.array([[key, key + 1]]))
+    table.check()
+    full = table._blocks.count
+    assert len(table) == 8000
+    assert full > 8000 // blocks.ROOM
+    assert table.holds(np.sort(keys)).all()
+    assert not table.holds(np.sort(keys) + 2).any()
+    for key in rng.permutation(keys)[:-10].tolist():
+        table.remove(np.array([[key, key + 1]]))
+    table.check()
+    assert len(table) == 20
+    assert table._blocks.count <= 3, "blocks that became small were joined"
+
+
+def test_a_wide_range_over_many_blocks() -> None:
+    table = RangeTable(np.stack((np.arange(0, 6000, 2), np.tile([1, 0], 1500)), axis=1))
+    gained = table.add(np.array([[0, 10_000]]))
+    assert len(gained) == 1501
+    table.check()
+    assert table.union().tolist() == [[0, 10_000]]
+    assert (table.remove(np.array([[0, 10_000]])) == gained).all()
+
+
+def test_blocks_that_disagree_with_their_directory_are_noticed() -> None:
+    rows = np.stack((np.arange(1000), np.arange(1000)), axis=1)
+    for damage in ("head", "size", "order", "rows"):
+        some = Blocks(2, rows)
+        some.check()
+        assert (some.flat() == rows).all()
+        getattr(some, damage).flat[1] = -7
+        with pytest.raises(InvariantError):
+            some.check()
+
+
+@settings(max_examples=60)
+@given(some_ranges(), some_ranges())
+def test_difference_is_cell_by_cell(new: Ranges, old: Ranges) -> None:
+    added, removed = difference(new, old)
+    assert (mask(added) == (mask(new) & ~mask(old))).all()
+    assert (mask(removed) == (mask(old) & ~mask(new))).all()
+    assert len(without(new, new)) == 0
