@@ -11,7 +11,6 @@ the core raised it, with cause and remedy, not a Java stack.
 from __future__ import annotations
 
 import json
-import re
 import threading
 import time
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from state.errors import LacunaError
 from streaming.archive import archive_query, stopped_on_purpose
+from streaming.causes import cause_in
 from streaming.claims import NOTHING, claim, release
 from streaming.paths import absolute
 from streaming.pipeline import INPUTS, Engine, router_query, session
@@ -31,7 +31,6 @@ from streaming.settings import TICK, Settings
 
 BETWEEN_LOOKS = 0.2
 PATIENCE = 60.0
-OURS = re.compile(r"state\.errors\.\w+: (.+?)(?=\n\S*\s*at |\n\tat |\n\n|\nDriver stack|$)", re.S)
 
 
 class JobFailed(LacunaError):
@@ -181,16 +180,4 @@ def _await(condition: Callable[[], bool], patience: float) -> None:
 def cause_of(query: StreamingQuery) -> str:
     """Why a query died, in one message."""
     failure = query.exception()
-    if failure is None:
-        return "it was stopped from outside"
-    text = str(failure)
-    ours = OURS.search(text)
-    if ours:
-        return ours[1].strip()
-    if "KAFKA_DATA_LOSS" in text or "data may have been lost" in text:
-        return (
-            "records that were not read yet are gone from Kafka. Remedy: raise the topics' retention; then start with "
-            "an empty checkpoint (what is gone stays lost), or restore the topics"
-        )
-    first = next((line for line in text.splitlines() if line.strip()), "unknown")
-    return f"{first[:500]}. Remedy: see the log above; the job can be started again, nothing is lost"
+    return "it was stopped from outside" if failure is None else cause_in(str(failure))

@@ -11,11 +11,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import deltalake
+import pytest
 from kafka import KafkaConsumer, TopicPartition
 
 from state.config import Config, parse
@@ -41,6 +43,11 @@ checkpoint = "{home}/checkpoint"
 """
 
 
+def text_at(bootstrap: str, prefix: str, home: Path) -> str:
+    """The configuration of a job."""
+    return CONFIG.format(bootstrap=bootstrap, prefix=prefix, home=home)
+
+
 def infra(*args: str) -> dict[str, Any]:
     """Call a program of `infra/`."""
     done = subprocess.run([sys.executable, "-m", *args, "--json"], capture_output=True, text=True, check=True)
@@ -55,6 +62,21 @@ def wait_until(condition: Callable[[], bool], what: str, patience: float = PATIE
         time.sleep(0.05)  # between two looks at a condition
 
 
+@contextmanager
+def disk_of(folder: Path, size: str) -> Iterator[Path]:
+    """A folder on a file system of its own with this size; only the superuser can make one."""
+    folder.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], capture_output=True, check=False
+    )
+    if made.returncode:
+        pytest.skip("a file system can be mounted only by the superuser")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
 class Job:
     """`lacuna run` in a process of its own, on a home folder of its own."""
 
@@ -62,7 +84,7 @@ class Job:
         home.mkdir(parents=True, exist_ok=True)
         self.home = home
         self.file = home / "lacuna.toml"
-        self.file.write_text(CONFIG.format(bootstrap=bootstrap, prefix=prefix, home=home))
+        self.file.write_text(text_at(bootstrap, prefix, home))
         self.config: Config = parse(self.file.read_text())
         self.process: subprocess.Popen[str] | None = None
 
@@ -82,6 +104,12 @@ class Job:
         line = self.process.stdout.readline()
         assert line, f"the job ended at once: {self.log()[-2000:]}"
         assert json.loads(line)["running"]
+
+    def ended(self) -> str:
+        """Wait until the job has ended by itself, as a failure; what it said last."""
+        assert self.process is not None
+        assert self.process.wait(timeout=PATIENCE) == 2
+        return self.log().strip().splitlines()[-1]
 
     def log(self) -> str:
         return (self.home / "job.log").read_text()

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from tests.system.live import disk_of
+
 pytestmark = pytest.mark.system
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -185,14 +187,8 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Return a folder on a file system of 30 MB; only the superuser can make one."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=30m", "tmpfs", folder], capture_output=True, check=False)
-    if made.returncode:
-        pytest.skip("a file system can be mounted only by the superuser")
-    yield folder
-    subprocess.run(["umount", folder], check=True)
+    with disk_of(tmp_path / "disk", "30m") as folder:
+        yield folder
 
 
 def test_a_full_disk_is_told_with_what_is_needed(small_disk: Path) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 import signal
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +24,12 @@ from producers.sender import Sender
 from producers.topics import ensure_topics
 from producers.workloads import Workload
 from state.codec import encode
+from state.config import parse
 from state.events import Context, Reject, read
 from tests.core.oracle import Oracle
 from tests.core.shell import Shell
 from tests.core.test_events import BAD
-from tests.system.live import PROGRAM, Job, check_tables, infra, read_topic, wait_until
+from tests.system.live import PROGRAM, Job, check_tables, disk_of, infra, read_topic, text_at, wait_until
 
 pytestmark = pytest.mark.system
 
@@ -254,6 +257,54 @@ def test_bad_records_are_rejects_and_the_good_ones_pass(job: Job) -> None:
 
 def refusal(context: Context, kind: str, key: bytes | None, value: bytes) -> Any:
     return read(context, kind, None if key is None else key.decode(), value, 0, 0)
+
+
+def test_a_full_disk_and_a_damaged_checkpoint_stop_the_job_with_the_remedy(bootstrap: str, tmp_path: Path) -> None:
+    """After the disk has room again, and after the checkpoint is restored, everything is as if nothing had happened."""
+    changes, publications = split(list(Workload("zipf", 60, 30).events(parse(text_at(bootstrap, "disk", tmp_path)))))
+    with disk_of(tmp_path / "disk", "120m") as disk:
+        job = Job(disk / "home", bootstrap, "disk")
+        ensure_topics(bootstrap, "disk", delivery_partitions=1)
+        try:
+            job.start()
+            send(job, changes)
+            job.archive_settled()
+            fill(disk / "ballast")
+            send(job, publications)
+            message = job.ended()
+            assert "a disk is full" in message and "Remedy: free some space" in message
+            (disk / "ballast").unlink()
+            job.start()
+            job.archive_settled()
+            assert job.terminate() == 0
+            check_everything(job, changes + publications)
+            check_damage(job, tmp_path / "copy")
+            check_everything(job, changes + publications)
+        finally:
+            job.kill()
+
+
+def fill(file: Path) -> None:
+    """Take all the room that there is."""
+    with suppress(OSError), file.open("wb", buffering=0) as ballast:
+        while ballast.write(bytes(1 << 16)):
+            pass
+
+
+def check_damage(job: Job, copy: Path) -> None:
+    """State that cannot be read stops the job; a restored checkpoint is as good as before."""
+    router = job.home / "checkpoint" / "router"
+    shutil.copytree(router, copy)
+    shutil.rmtree(router / "state" / "0")
+    send(job, [{"kind": "unsubscribe", "broker": "oslo", "client": "nobody", "id": "nothing"}])
+    job.start(wait=False)
+    message = job.ended()
+    assert "the checkpoint is damaged" in message and "Remedy: restore it from a copy" in message
+    shutil.rmtree(router)
+    shutil.copytree(copy, router)
+    job.start()
+    job.archive_settled()
+    assert job.terminate() == 0
 
 
 def test_ctrl_c_stops_cleanly(job: Job) -> None:

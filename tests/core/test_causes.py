@@ -1,0 +1,58 @@
+"""What a query died with becomes one message that names cause and remedy. The texts are those of real failures."""
+
+from __future__ import annotations
+
+import pytest
+
+from streaming.causes import KNOWN, cause_in
+
+OURS = """[STREAM_FAILED] Query [id = 3f, runId = 4a] terminated with exception: Task 1 in stage 4.0 failed:
+org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+  File "streaming/advance.py", line 300, in step
+state.errors.InvariantError: the channel from oslo jumps from message 3 to 9: messages are lost. Remedy: check the
+retention of the links topic
+
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:581)
+"""
+
+
+def test_our_own_message_is_all_that_is_said() -> None:
+    said = cause_in(OURS)
+    assert said.startswith("the channel from oslo jumps from message 3 to 9")
+    assert said.endswith("retention of the links topic")
+    assert "Traceback" not in said and "PythonRunner" not in said
+
+
+def test_our_own_message_without_a_remedy_gets_one() -> None:
+    said = cause_in("state.errors.InvariantError: rule (S): active and passive disagree\n\tat somewhere")
+    assert said.startswith("rule (S): active and passive disagree. Remedy: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred during loading state.", "damaged"),
+        ("[STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY] Cannot restart streaming query", "damaged"),
+        ("Failed to read log file file:/j/offsets/3. [MALFORMED_LOG_FILE] Log file was malformed", "damaged"),
+        ("assertion failed", "damaged"),
+        ("java.io.IOException: No space left on device", "a disk is full"),
+        ("[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] Could not read records", "gone from Kafka"),
+        ("org.apache.kafka.common.errors.RecordTooLargeException: The message is 9000000 bytes", "its size"),
+        ("org.apache.kafka.common.errors.TimeoutException: Topic not present", "does not answer"),
+        ("Python worker exited unexpectedly (crashed): EOFError", "a worker died"),
+    ],
+)
+def test_what_spark_kafka_and_the_disk_say_is_put_in_our_words(text: str, cause: str) -> None:
+    said = cause_in(text + "\n\tat java.base/somewhere(Some.java:1)")
+    assert cause in said and text[:40] in said and "Remedy: " in said
+    assert "\n" not in said
+
+
+def test_what_nobody_knows_is_shown_with_what_is_always_true() -> None:
+    said = cause_in("\n  something new\n  at line 2")
+    assert said.startswith("something new. Remedy: the job can be started again")
+
+
+def test_each_known_cause_names_a_remedy() -> None:
+    for known in KNOWN:
+        assert known.signs and known.cause and known.remedy
