@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 BENCHES: dict[str, str] = {
     "core": "matching, deciding, simulating; against an R-tree and the paper's method on one",
     "zcurve": "approximate covering on a Z curve, exact covering by a k-d tree",
+    "probabilistic": "the scenarios of the paper on probabilistic subsumption, and false answers",
     "router": "the live router: against a pass-through query, with growing state, hop by hop, with the archive",
 }
 """Each is a module here with a function `run`; imported when it is run, because some need Spark."""

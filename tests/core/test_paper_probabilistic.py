@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from lacuna.chain import pinwheel
 from state.boxes import Box, stack
 from state.boxlist import BoxList
 from state.conflict import ConflictTable
@@ -107,22 +108,10 @@ def test_corollary_3_enough_entries_are_a_certain_no() -> None:
     assert not any(naive.meets(witness.keys() // 10, box // 10) for box in entries.boxes)
 
 
-def pinwheel(side: int, hole: int) -> tuple[Box, list[Box]]:
-    """A square and four boxes around a hole in its middle, each row's entries in conflict with others."""
-    a, b = (side - hole) // 2, (side + hole) // 2
-    around = [
-        Box((0, 0), (b, a)),
-        Box((b, 0), (side, b)),
-        Box((a, b), (side, side)),
-        Box((0, a), (a, side)),
-    ]
-    return Box((0, 0), (side, side)), around
-
-
 @pytest.mark.parametrize("hole", [2, 4, 8])
 def test_rho_as_printed_is_no_lower_bound(hole: int) -> None:
     """The paper measures from the ends of s only; the hole between the four is thinner. Ours is exact here."""
-    s, around = pinwheel(30, hole)
+    s, around = pinwheel(hole, side=30)
     keys: Keys = stack(around, 2)
     assert ConflictTable(s.keys(), keys).minimized()[1] == 4
     taken = shares(naive.space_of(s), s.keys(), keys)

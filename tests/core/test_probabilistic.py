@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lacuna.__main__ import main
+from lacuna.chain import pinwheel
 from lacuna.simulate import simulate
 from state.boxes import Box, stack, unstack
 from state.boxlist import BoxList
@@ -28,9 +29,8 @@ from tests.core import naive
 from tests.core.histories import config_text, configs, events
 from tests.core.naive import name
 from tests.core.test_overlay import Diary, message_of
-from tests.core.test_paper_probabilistic import pinwheel
 
-SQUARE, FOUR = pinwheel(100, 20)
+SQUARE, FOUR = pinwheel(20, side=100)
 """A hole of 4 %, which the four leave and which no rule finds without guessing."""
 
 
@@ -182,8 +182,7 @@ def test_around_a_witness_is_a_box_that_nothing_meets() -> None:
 
 def shifted(k: int) -> tuple[Box, list[Box]]:
     """The pinwheel elsewhere: another question, with other guesses."""
-    move = lambda box: Box((box.lo[0] + k, box.lo[1] + k), (box.hi[0] + k, box.hi[1] + k))  # noqa: E731
-    return move(SQUARE), [move(box) for box in FOUR]
+    return pinwheel(20, k, 100)
 
 
 WIDE = Box((0, 0), (10**6, 10**6))
