@@ -81,6 +81,7 @@ PARAMETERS: dict[str, dict[str, Rule]] = {
         "delta": fraction("a number above 0 and below 1", 1e-300),
         "trials": whole(1),
         "audit": YES_OR_NO,
+        "capped": one_of("withhold", "forward"),
     },
     "auto": {"budget": whole(1)},
     BY_RANGES: {

@@ -2,8 +2,9 @@
 
 **May lose publications.** A NO is certain and has its witness. A YES is certain only where one active subscription
 contains the box; otherwise it is probably right, and its `bound` says how probably: it is wrong with probability at
-most `bound`, which is at most `delta` unless the cap on guesses, `trials`, was reached first. A subscription of several
-boxes is wrong if any box is, so each box gets its part of `delta` and the bounds add up.
+most `bound`, which is at most `delta` unless the cap on guesses, `trials`, was reached first; `capped = "forward"` then
+forwards it, and keeps `delta` always. A subscription of several boxes is wrong if any box is, so each box gets its part
+of `delta` and the bounds add up.
 
     conflict table ──▶ a row without entries: YES    enough entries everywhere: NO
           │
@@ -26,6 +27,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Literal
 
 import numpy as np
 
@@ -42,6 +44,7 @@ from state.strategies.union import BUDGET
 DELTA = 1e-6
 TRIALS = 10_000
 SAMPLE = 8
+ROUNDING = 1 + 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +65,17 @@ class Probabilistic(Strategy):
     proves = False
 
     def __init__(
-        self, space: Space, active: BoxList, delta: float = DELTA, trials: int = TRIALS, audit: bool = False
+        self,
+        space: Space,
+        active: BoxList,
+        delta: float = DELTA,
+        trials: int = TRIALS,
+        audit: bool = False,
+        capped: Literal["withhold", "forward"] = "withhold",
     ) -> None:
         super().__init__(space, active)
         self.delta, self.trials, self.audit = delta, trials, audit
+        self._most_wrong = delta * ROUNDING if capped == "forward" else 1.0
         self._salt = blake2b(repr((space.domain, delta, trials)).encode()).digest()
 
     def decide(self, boxes: Boxes) -> Verdict:
@@ -81,6 +91,8 @@ class Probabilistic(Strategy):
         wrong = min(1.0, sum(answer.bound for answer in answers))
         if wrong == 0:
             return Verdict(True, said(coverers), coverers, nodes=work)
+        if wrong > self._most_wrong:
+            return Verdict(False, "budget", nodes=work)
         verdict = Verdict(True, "probably covered", coverers, nodes=work, bound=wrong)
         return self._audited(boxes, verdict) if self.audit else verdict
 

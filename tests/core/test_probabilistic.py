@@ -221,6 +221,9 @@ def test_the_cap_is_what_the_bound_says() -> None:
     rho = least_share(SQUARE.keys(), stack(halves, 2), taken, True)
     capped = strategy_on(halves, delta=1e-12, trials=3).decide((SQUARE,))
     assert capped.bound == bound(rho, 3) > 1e-12
+    forwarded = strategy_on(halves, delta=1e-12, trials=3, capped="forward").decide((SQUARE,))
+    assert forwarded == Verdict(False, "budget", nodes=2 + 3)
+    assert strategy_on(halves, capped="forward").decide((SQUARE,)).covered
     enough = strategy_on(halves, delta=1e-12).decide((SQUARE,))
     assert enough.bound <= 1e-12
     assert enough.nodes == 2 + guesses(1e-12, rho)
@@ -305,6 +308,7 @@ PROBABILISTIC = [
     '"probabilistic"',
     '{name = "probabilistic", delta = 0.4, trials = 3, audit = true}',
     '{name = "probabilistic", delta = 0.4, trials = 3, covering = "active"}',
+    '{name = "probabilistic", delta = 0.4, trials = 3, capped = "forward"}',
 ]
 
 

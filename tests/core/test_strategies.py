@@ -33,6 +33,7 @@ TABLES: list[dict[str, Any]] = [
     *({"name": "negative", "index": i, "order": o} for i in ("tree", "rtree") for o in ("overlap", "fixed")),
     {"name": "probabilistic"},
     {"name": "probabilistic", "delta": 0.3, "trials": 1000, "audit": True},
+    {"name": "probabilistic", "trials": 50, "capped": "forward"},
     {"name": "auto"},
     {"name": "auto", "budget": 3},
 ]
