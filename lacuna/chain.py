@@ -35,13 +35,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lacuna.simulate import Tally
 from state.boxes import Box, stack
 from state.config import Config, parse
-from state.link import Link, Local
+from state.link import Local
 from state.messages import Message, Name, Publish, Stamp, Subscribe, Unsubscribe
 from state.overlay import Batch, Network
 from state.rspc import guess, shares
-from state.told import Decision
 
 SIDE = 1000
 ROOM = 10**6
@@ -121,29 +121,22 @@ def _config(brokers: int, trials: int) -> Config:
     return parse(f'[space]\n{sides}[overlay]\nbrokers = ["b1"]\nlinks = {links}\n[routing]\nstrategy = {strategy}\n')
 
 
-class Deliveries:
-    """A journal that keeps who got what."""
+class Reached(Tally):
+    """Keeps which publications were delivered."""
 
     def __init__(self) -> None:
-        self.at: set[str] = set()
-
-    def took(self, state: Link | Local, message: Subscribe | Unsubscribe, cause: int) -> None:
-        """Of no concern."""
-
-    def decided(self, link: Link, decisions: Sequence[Decision], cause: int) -> None:
-        """Of no concern."""
-
-    def routed(self, link: Link, origin: str, batch: Batch, forward: NDArray[np.bool_]) -> None:
-        """Of no concern."""
+        super().__init__()
+        self.publications: set[str] = set()
 
     def delivered(self, local: Local, batch: Batch, which: Sequence[int], names: Sequence[Name]) -> None:
-        self.at |= {batch.publications[k].id for k in which}
+        super().delivered(local, batch, which, names)
+        self.publications |= {batch.publications[k].id for k in which}
 
 
 def _found_in_overlay(hole: int, trials: int, issued: NDArray[np.bool_], seed: int) -> NDArray[np.bool_]:
     """The same on a real overlay: in each run another pinwheel, s, the publications; then all is taken back."""
     runs, brokers = issued.shape
-    journal = Deliveries()
+    journal = Reached()
     network = Network(_config(brokers, trials), journal)
     places = np.random.default_rng([seed, 2]).permutation(ROOM)[:runs].tolist()
     found = np.zeros(issued.shape, bool)
@@ -152,10 +145,10 @@ def _found_in_overlay(hole: int, trials: int, issued: NDArray[np.bool_], seed: i
         s, four = pinwheel(hole, at)
         for name, box in zip(names, [*four, s], strict=True):
             _feed(network, "b1", Subscribe(name, (box,), Stamp(None, run, 0)))
-        journal.at.clear()
+        journal.publications.clear()
         for k in np.flatnonzero(issued[run]).tolist():
             _feed(network, f"b{k + 1}", Publish(str(k), (at + SIDE // 2, at + SIDE // 2)))
-        found[run, [int(k) for k in journal.at]] = True
+        found[run, [int(k) for k in journal.publications]] = True
         for name in reversed(names):
             _feed(network, "b1", Unsubscribe(name, Stamp(None, run, 1)))
     return np.asarray(np.logical_or.accumulate(found, axis=1))
