@@ -50,7 +50,7 @@ class Tally:
 
     def __init__(self) -> None:
         self.actions: Counter[str] = Counter()
-        self.publication_messages = self.deliveries = self.rejects = self.strays = 0
+        self.publication_messages = self.false_forwards = self.deliveries = self.rejects = self.strays = 0
         self.moments: dict[int, int] = {}
 
     def took(self, state: Link | Local, message: Request, cause: int) -> None:
@@ -61,6 +61,7 @@ class Tally:
 
     def routed(self, link: Link, origin: str, batch: Batch, forward: NDArray[np.bool_]) -> None:
         self.publication_messages += int(forward.sum())
+        self.false_forwards += int(link.falsely(batch.points, forward).sum())
 
     def delivered(self, local: Local, batch: Batch, which: Sequence[int], names: Sequence[Name]) -> None:
         self.deliveries += len(names)
@@ -108,11 +109,15 @@ class Writer(Tally):
 
     def routed(self, link: Link, origin: str, batch: Batch, forward: NDArray[np.bool_]) -> None:
         super().routed(link, origin, batch, forward)
-        for publication, cause, goes in zip(batch.publications, batch.causes, forward.tolist(), strict=True):
+        false = link.falsely(batch.points, forward).tolist()
+        for publication, cause, goes, falsely in zip(
+            batch.publications, batch.causes, forward.tolist(), false, strict=True
+        ):
             self._rows["routes"].append(route_row(link.setup, publication.id, origin, goes, publication.moment, cause))
             counts = self._touch(link, cause)
             counts["publications"] += 1
             counts["forwarded" if goes else "stopped"] += 1
+            counts["false_forwards"] += falsely
 
     def delivered(self, local: Local, batch: Batch, which: Sequence[int], names: Sequence[Name]) -> None:
         super().delivered(local, batch, which, names)
@@ -264,6 +269,7 @@ def _summary(config: Config, simulation: Simulation, seconds: float) -> Row:
         **actions,
         "subscription_messages": journal.subscription_messages,
         "publication_messages": journal.publication_messages,
+        "false_forwards": journal.false_forwards,
         "deliveries": journal.deliveries,
         "false_positives": journal.strays,
         "rejects": journal.rejects,

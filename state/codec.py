@@ -19,6 +19,7 @@ keys, boxes and strategy state mean nothing in a different space.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -36,6 +37,7 @@ from state.link import Group, Link, Local, Setup, group
 from state.messages import Name, Stamp
 from state.ranges import RangeTable
 from state.rangetold import RangeHeard, RangeTold, grid_of
+from state.selectivity import BINS, Counts
 from state.space import Keys
 from state.strategies import Dump
 from state.told import Passive, Told
@@ -129,6 +131,7 @@ class Stored(msgspec.Struct, array_like=True):
     sent: int
     told: StoredTold | None
     ranges: StoredRanges | None
+    learned: tuple[bytes, bytes] | None
 
 
 def encode(state: Link | Local) -> bytes:
@@ -153,10 +156,11 @@ def decode(blob: bytes, setup: Setup) -> Link | Local:
 
 
 def describe(setup: Setup) -> str:
-    """The configuration of a group in one line: what its state depends on."""
+    """The configuration of a group in one line: what its state depends on. Pruning may change at any time."""
     sides = (f"{a.name}:{a.kind}[{a.low},{a.high}]{','.join(a.values)}" for a in setup.space.attributes)
     grid = f" cells={grid_of(setup.space, setup.spec)}" if setup.spec.by_ranges else ""
-    return f"{setup.broker}>{setup.link} {setup.spec}{grid} remember={setup.remember} {' '.join(sides)}"
+    spec = replace(setup.spec, pruning=None)
+    return f"{setup.broker}>{setup.link} {spec}{grid} remember={setup.remember} {' '.join(sides)}"
 
 
 def _unpack(blob: bytes, setup: Setup) -> Stored:
@@ -262,7 +266,8 @@ def _store(state: Link | Local) -> Stored:
     ranges = _store_ranges(book, state) if isinstance(state, Link) else None
     marks = {sender: (mark.epoch, mark.number) for sender, mark in sorted(state.inbox.marks.items())}
     sent = state.sent if isinstance(state, Link) else 0
-    return Stored(describe(state.setup), book.stored(), heard, trees, ledger, marks, sent, told, ranges)
+    learned = pack_learned(state.learned) if isinstance(state, Link) else None
+    return Stored(describe(state.setup), book.stored(), heard, trees, ledger, marks, sent, told, ranges, learned)
 
 
 def _restore(stored: Stored, setup: Setup) -> Link | Local:
@@ -279,6 +284,7 @@ def _restore(stored: Stored, setup: Setup) -> Link | Local:
     if isinstance(state.told, Told) and stored.told is not None:
         state.heard, state.trees = BoxList(setup.space.dims, heard), trees
         _restore_told(state.told, stored.told, names)
+        state.learn(unpack_learned(stored.learned, setup.space.dims))
     elif isinstance(state.told, RangeTold) and stored.ranges is not None:
         _restore_ranges(state, state.told, stored.ranges, names)
     else:
@@ -299,6 +305,19 @@ def _from_trees(stored: StoredTrees, names: Sequence[Name], dims: int) -> dict[N
     parts = np.split(numbers, ends[:-1]) if len(ends) else []
     trees = (unpack_tree(part.astype("<i8").tobytes(), dims) for part in parts)
     return {names[n]: tree for n, tree in zip(_from_series(stored.names), trees, strict=True)}
+
+
+def pack_learned(learned: tuple[Counts, Counts] | None) -> tuple[bytes, bytes] | None:
+    """What a link learned from publications, as bytes."""
+    return None if learned is None else (_numbers(learned[0]), _numbers(learned[1]))
+
+
+def unpack_learned(stored: tuple[bytes, bytes] | None, dims: int) -> tuple[Counts, Counts] | None:
+    """What a link had learned from publications."""
+    if stored is None:
+        return None
+    counts, taken = (_from_numbers(part).reshape(dims, BINS) for part in stored)
+    return counts, taken
 
 
 def _store_ranges(book: _Book, link: Link) -> StoredRanges | None:

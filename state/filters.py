@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -233,7 +234,11 @@ def pmin(tree: Filter) -> int:
 
 
 def of_boxes(boxes: Boxes, space: Space) -> Filter:
-    """Boxes as a tree: the OR of the ANDs of their sides."""
+    """Disjoint boxes as a tree: an AND of sets of intervals where they are its product, or the OR of their sides."""
+    sides = [dict.fromkeys((box.lo[i], box.hi[i]) for box in boxes) for i in range(space.dims)]
+    if prod(len(side) for side in sides) == len(boxes):
+        sets = (disjunction((Leaf(i, *ends) for ends in side), space) for i, side in enumerate(sides))
+        return conjunction(sets, space)
     return disjunction([_sides(box, space) for box in boxes], space)
 
 

@@ -35,10 +35,12 @@ from state.boxlist import BoxList
 from state.channel import Inbox
 from state.clients import Clients
 from state.errors import InvariantError
-from state.filters import Filter
+from state.filters import Filter, of_boxes
 from state.ledger import DAY, Ledger
 from state.messages import LOCAL, Name, RangeChange, Request, Subscribe, Unsubscribe
+from state.pruned import Pruned
 from state.rangetold import RangeHeard, RangeTold
+from state.selectivity import Counts, Selectivities
 from state.space import Keys, Space
 from state.strategies import Spec
 from state.told import Decision, Told
@@ -165,10 +167,63 @@ class Link(Group):
             self.told = Told(setup.space, setup.spec)
             self.heard = BoxList(setup.space.dims)
         self.sent = 0
+        self._seen: Selectivities | None = None
+        self._pruned: Pruned | None = None
+        self.learn(None)
 
     def wants(self, points: Keys) -> NDArray[np.bool_]:
-        """For each point, whether the neighbour asked for it (rule P)."""
-        return self.heard.holds_any(points)
+        """For each point, whether the neighbour asked for it (rule P); where it prunes, also what is near it."""
+        if self._seen is None:
+            return self.heard.holds_any(points)
+        wanted = np.empty(len(points), np.bool_)
+        begin = 0
+        while begin < len(points):  # in steps, so that it does not matter how publications are cut into batches
+            end = min(len(points), begin + self._seen.room)
+            wanted[begin:end] = self.pruned.table.holds_any(points[begin:end])
+            if self._seen.see(points[begin:end]):
+                self._pruned = None
+            begin = end
+        return wanted
+
+    def falsely(self, points: Keys, wanted: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which of the points that are forwarded would not be if nothing were pruned."""
+        false = np.zeros(len(points), np.bool_)
+        if self._seen is not None and wanted.any():
+            false[wanted] = ~self.heard.holds_any(points[wanted])
+        return false
+
+    @property
+    def pruned(self) -> Pruned:
+        """What the neighbour asked for, pruned; made when it is first needed."""
+        pruning = self.setup.spec.pruning
+        if pruning is None or self._seen is None:
+            raise InvariantError(f"{self.setup.broker}>{self.setup.link} prunes nothing")
+        if self._pruned is None:
+            entries = ((name, self._tree(name)) for name in self._boxes())
+            self._pruned = Pruned(self.setup.space, pruning, self._seen, entries)
+        return self._pruned
+
+    def _tree(self, name: Name) -> Filter:
+        tree = self.trees.get(name)
+        return of_boxes(self._boxes().boxes(name), self.setup.space) if tree is None else tree
+
+    @property
+    def learned(self) -> tuple[Counts, Counts] | None:
+        """What was learned from publications and must be stored: see `selectivity`."""
+        return None if self._seen is None else (self._seen.counts, self._seen.taken)
+
+    def learn(self, learned: tuple[Counts, Counts] | None) -> None:
+        """Take over what was stored, if this link prunes; begin anew if it did not before."""
+        if self.setup.spec.pruning is None or self.setup.spec.by_ranges:
+            return  # ranges are no filters that could be pruned
+        fresh = Selectivities(self.setup.space)
+        if learned is not None:
+            fresh.restore(*learned)
+        if self._seen is None or (fresh.taken != self._seen.taken).any():
+            self._pruned = None
+            self._seen = fresh
+        else:
+            self._seen.counts = fresh.counts
 
     def strays(self, points: Keys) -> NDArray[np.bool_] | None:
         """For each publication that came from the neighbour, whether it came for nothing; None: they never do."""
@@ -197,16 +252,22 @@ class Link(Group):
         self._boxes().add(message.name, message.boxes)
         if message.tree is not None:
             self.trees[message.name] = message.tree
+        if self._pruned is not None:
+            self._pruned.add(message.name, self._tree(message.name))
 
     def _forget(self, name: Name) -> None:
         self._boxes().remove(name)
         self.trees.pop(name, None)
+        if self._pruned is not None:
+            self._pruned.remove(name)
 
     def check(self) -> None:
         super().check()
         self.told.check()
         if self.trees and not self.trees.keys() <= set(self._boxes()):
             raise InvariantError("a tree is kept of what was not heard")
+        if self._pruned is not None:
+            self._pruned.check()
 
 
 def group(setup: Setup) -> Link | Local:

@@ -4,7 +4,7 @@ Encoding a whole group costs time in proportion to its size; a batch changes lit
 
     snapshot    the whole group as of version s (`codec`)
     log         the changes of versions t+1 ... v, t <= s, in order: message, origin, moment
-    ticker      what changes with every batch and is small: marks, numbers given out
+    ticker      what changes with every batch and is small: marks, numbers given out, what publications taught
 
 and restoring is the snapshot and a replay of the log beyond it. Steps are deterministic, so a replay gives the very
 same group: promise 4, used every day. A snapshot is taken again when the log has grown to a share of the group, so
@@ -25,7 +25,7 @@ import msgspec
 import zstandard
 
 from state.channel import Mark
-from state.codec import decode, encode
+from state.codec import decode, encode, pack_learned, unpack_learned
 from state.errors import StateError
 from state.link import Link, Local, Setup, group
 from state.messages import Publish, Request
@@ -53,6 +53,7 @@ class Ticker(msgspec.Struct, array_like=True):
     sent: int
     records: int
     deliveries: int
+    learned: tuple[bytes, bytes] | None = None
 
 
 class Stored(msgspec.Struct, array_like=True):
@@ -144,7 +145,8 @@ class Memory:
     def _stored(self) -> Stored:
         marks = {sender: (mark.epoch, mark.number) for sender, mark in sorted(self.state.inbox.marks.items())}
         sent = self.state.sent if isinstance(self.state, Link) else 0
-        ticker = Ticker(marks, sent, self.records, self.deliveries)
+        learned = pack_learned(self.state.learned) if isinstance(self.state, Link) else None
+        ticker = Ticker(marks, sent, self.records, self.deliveries, learned)
         version, digest = self._base
         return Stored(
             VERSION, self._snapshot, self._snapshot_version, self._version, version, digest, self._log, ticker
@@ -161,6 +163,7 @@ class Memory:
         memory.state.inbox.marks = {sender: Mark(*mark) for sender, mark in ticker.marks.items()}
         if isinstance(memory.state, Link):
             memory.state.sent = ticker.sent
+            memory.state.learn(unpack_learned(ticker.learned, setup.space.dims))
         memory.records, memory.deliveries = ticker.records, ticker.deliveries
         return memory
 

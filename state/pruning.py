@@ -70,9 +70,32 @@ DIMENSIONS: tuple[Dimension, ...] = ("network", "memory", "throughput")
 LEAF_BYTES, NODE_BYTES = 24, 8
 """What a predicate and an inner node take, as `filters.pack_tree` writes them."""
 
+MILD = 0.02
+"""By default a filter may let this share of all publications more pass than it asks for."""
+
 Selectivity = Callable[[Leaf], float]
 Key = tuple[float, float, float]
 """How good a pruning is: smaller is better."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """How a link prunes what it heard: by which dimension, how many prunings at most, and the worst that is still done.
+
+    `worst` is a bound on the dimension: a degradation by network, the least bytes saved by memory, how far `pmin` may
+    be lowered by throughput. Without either stop a pruning may degrade by `MILD`.
+    """
+
+    dimension: Dimension
+    prunings: int | None = None
+    worst: float | None = None
+
+    def allows(self, step: Step) -> bool:
+        """May this pruning be done, whatever others there are?"""
+        if self.worst is not None:
+            return step.key[0] <= (-self.worst if self.dimension == "memory" else self.worst)
+        place = {"network": 0, "memory": 1, "throughput": 1}[self.dimension]
+        return self.prunings is not None or step.key[place] <= MILD
 
 
 class Estimate(NamedTuple):

@@ -80,6 +80,7 @@ TABLES: dict[str, dict[str, str]] = {
         "forwarded": "publications forwarded to the neighbour",
         "stopped": "publications not forwarded",
         "delivered": "deliveries to clients",
+        "false_forwards": "publications forwarded only because filters are pruned",
         "false_positives": "publications that came from the neighbour and went nowhere: false positives of the link",
         "bridged": "cells told that nobody asked for, where gaps between ranges were bridged",
         "heard": "subscriptions (under mics: ranges) heard on this link",
@@ -88,6 +89,11 @@ TABLES: dict[str, dict[str, str]] = {
         "negative_rectangles": "negative rectangles kept, where the strategy keeps any",
         "ranges": "Hilbert ranges kept, where the strategy keeps any",
         "promised": "of the audited ones, how many may be wrong at most by their bounds: their sum",
+        "prunings": "prunings done on what was heard; this and the next four are null where nothing is pruned",
+        "associations": "predicates of the pruned filters heard, one for each filter that has it",
+        "unpruned_associations": "the same before pruning",
+        "filter_bytes": "size of the pruned filters heard",
+        "unpruned_filter_bytes": "the same before pruning",
         "state_bytes": "size of the group's state as stored; null in a simulation, which stores nothing",
         "millis": "time that the group took in this batch; null in a simulation, which has no clock",
     },
@@ -208,6 +214,7 @@ def metrics_row(state: Link | Local, counts: Counts, batch: int, state_bytes: in
         "negative_rectangles": told.negative_rectangles if told else None,
         "ranges": len(state.heard) + told.ranges if isinstance(told, RangeTold) else None,
         "promised": counts.get("promised", 0.0),
+        **_pruned(state),
         "state_bytes": state_bytes,
         "millis": millis,
     }
@@ -218,6 +225,21 @@ def count_request(counts: Counts, message: Request) -> None:
     asks = isinstance(message, Subscribe) or (isinstance(message, RangeChange) and bool(message.added))
     kind = "subscribes" if asks else "unsubscribes"
     counts[kind] = counts.get(kind, 0) + 1
+
+
+def _pruned(state: Link | Local) -> Row:
+    """How much smaller pruning made what was heard."""
+    if not isinstance(state, Link) or state.learned is None:
+        columns = ("prunings", "associations", "unpruned_associations", "filter_bytes", "unpruned_filter_bytes")
+        return dict.fromkeys(columns)
+    pruned = state.pruned
+    return {
+        "prunings": pruned.prunings,
+        "associations": pruned.associations,
+        "unpruned_associations": pruned.unpruned_associations,
+        "filter_bytes": pruned.bytes,
+        "unpruned_filter_bytes": pruned.unpruned_bytes,
+    }
 
 
 def count_decisions(counts: Counts, decisions: Iterable[Decision]) -> None:

@@ -168,7 +168,9 @@ class Advance:
         self._counts["publications"] += len(waiting)
         points = self._points(publication for _, publication in waiting)
         if isinstance(self._state, Link):
-            self._forward(waiting, self._state.wants(points).tolist())
+            wanted = self._state.wants(points)
+            self._counts["false_forwards"] += int(self._state.falsely(points, wanted).sum())
+            self._forward(waiting, wanted.tolist())
         else:
             self._deliver(waiting, *self._state.deliver(points))
 

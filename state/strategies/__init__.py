@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any, cast
 
 from state.boxlist import BoxList
 from state.errors import ConfigError
+from state.pruning import DIMENSIONS, Pruning
 from state.space import Space
 from state.strategies.auto import Auto
 from state.strategies.base import Dump, Strategy, Verdict
@@ -66,7 +68,21 @@ DIMS = Rule(dims_rule, "a list of attributes, or 'selective:N'")
 BITS = Rule(lambda value: whole(1).holds(value) and cast(int, value) <= 63, "a whole number from 1 to 63")
 BY_RANGES = "mics"
 """The strategy under which links speak in ranges of a curve; not a `Strategy`, see `rangetold`."""
-COMMON = {"covering": one_of("lazy", "active")}
+
+
+def amount() -> Rule:
+    return Rule(
+        lambda value: isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < inf,
+        "a finite number of at least 0",
+    )
+
+
+COMMON = {
+    "covering": one_of("lazy", "active"),
+    "prune": one_of(*DIMENSIONS),
+    "prunings": whole(0),
+    "worst": amount(),
+}
 PARAMETERS: dict[str, dict[str, Rule]] = {
     "flood": {},
     "cover": {"index": one_of("auto", "tree", "rows")},
@@ -96,15 +112,18 @@ PARAMETERS: dict[str, dict[str, Rule]] = {
 
 @dataclass(frozen=True)
 class Spec:
-    """A strategy's name and its parameters, checked; `covering` belongs to all of them.
+    """A strategy's name and its parameters, checked; `covering` and `pruning` belong to all of them.
+
+    Of a link B>M, the strategy decides what B tells M, and the pruning is of what B heard from M.
 
     >>> Spec.of({"name": "union", "budget": 5}, "routing.strategy")
-    Spec(name='union', parameters=(('budget', 5),), covering='lazy')
+    Spec(name='union', parameters=(('budget', 5),), covering='lazy', pruning=None)
     """
 
     name: str
     parameters: tuple[tuple[str, Any], ...] = ()
     covering: str = "lazy"
+    pruning: Pruning | None = None
 
     @classmethod
     def of(cls, given: object, where: str) -> Spec:
@@ -118,8 +137,9 @@ class Spec:
         for key, value in parameters.items():
             _check_parameter(name, key, value, rules, where)
         covering = str(parameters.pop("covering", "lazy"))
+        pruning = _pruning(parameters, where)
         plain = {key: tuple(value) if isinstance(value, list) else value for key, value in parameters.items()}
-        return cls(name, tuple(sorted(plain.items())), covering)
+        return cls(name, tuple(sorted(plain.items())), covering, pruning)
 
     @property
     def by_ranges(self) -> bool:
@@ -137,11 +157,29 @@ class Spec:
 
     def __str__(self) -> str:
         extra = dict(self.parameters) | ({} if self.covering == "lazy" else {"covering": self.covering})
+        if self.pruning is not None:
+            given = {"prunings": self.pruning.prunings, "worst": self.pruning.worst}
+            extra |= {
+                "prune": self.pruning.dimension,
+                **{key: value for key, value in given.items() if value is not None},
+            }
         return self.name + "".join(f" {key}={_said(value)}" for key, value in sorted(extra.items()))
 
 
 def _said(value: object) -> str:
     return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def _pruning(parameters: dict[str, Any], where: str) -> Pruning | None:
+    """The pruning among parameters, which it is taken out of."""
+    dimension, stops = parameters.pop("prune", None), {k: parameters.pop(k, None) for k in ("prunings", "worst")}
+    if dimension is not None:
+        return Pruning(dimension, **stops)
+    for key, value in stops.items():
+        if value is not None:
+            rule = f"there is nothing to stop without prune = {' or '.join(repr(d) for d in DIMENSIONS)}"
+            raise ConfigError(f"{where}.{key}", value, rule, f"add prune, or remove {key}")
+    return None
 
 
 def _table(given: object, where: str) -> Mapping[str, object]:

@@ -26,6 +26,7 @@ BOX_TABLES = [
     '{name = "union", covering = "active"}',
     '{name = "negative", covering = "active"}',
     '{name = "cover", covering = "active"}',
+    '{name = "union", prune = "network", prunings = 4}',
     '{name = "cover", index = "tree"}',
     '{name = "zcurve", bits = 2, epsilon = 0.4, budget = 6, covering = "active"}',
 ]

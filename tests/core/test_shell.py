@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from state.codec import encode
 from state.config import parse
 from state.errors import InvariantError, StateError
+from state.link import Link
 from state.messages import LOCAL
 from state.overlay import EPOCH, Network
 from state.rows import TABLES
@@ -85,6 +86,33 @@ def test_crashes_and_orders_leave_no_trace(data: st.DataObject) -> None:
     assert sorted(quiet_deliveries(config, calm)) == sorted(quiet_deliveries(config, stormy))
     for name in stormy.group_names():
         stormy.memory(name).state.check()
+
+
+@settings(max_examples=15)
+@given(st.data())
+def test_what_links_learn_and_prune_survives_crashes(data: st.DataObject) -> None:
+    """Batches repeated after a crash, workers with and without held groups: the same state, the same pruned table."""
+    table = '{name = "union", prune = "network", prunings = 5}'
+    config = parse(config_text([("b0", "b1"), ("b1", "b2")], table))
+    calm, stormy = Shell(config), Shell(config)
+    chance = random.Random(data.draw(st.integers(0, 99)))
+    for step, event in enumerate(data.draw(events(config.overlay.brokers, most=12))):
+        shots = [publish("b2", f"p{step}-{k}") for k in range(chance.choice([1, 40, 90]))]
+        for shell in (calm, stormy):
+            for one in (event, *shots):
+                shell.send(one)
+        calm.settle()
+        if chance.random() < 0.5:
+            stage.HELD.clear()
+        while stormy.waiting():
+            stormy.run_batch(crashes=chance.choice([0, 1, 2]))
+    stage.HELD.clear()
+    for name in calm.group_names():
+        one, other = calm.memory(name).state, stormy.memory(name).state
+        assert encode(one) == encode(other)
+        if isinstance(one, Link) and isinstance(other, Link):
+            assert [one.pruned.tree(n) for n in one.heard] == [other.pruned.tree(n) for n in other.heard]
+    assert without_clock(calm.tables()["routes"]) == without_clock(stormy.tables()["routes"])
 
 
 def quiet_deliveries(config: Any, shell: Shell) -> list[Any]:

@@ -1,0 +1,355 @@
+"""Pruning: estimates, the order of prunings, the table of a link, and that nothing but traffic changes."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from state.codec import decode, describe, encode
+from state.config import parse
+from state.errors import ConfigError, InvariantError
+from state.filters import EVERYTHING, NOTHING, Filter, Leaf, pmin
+from state.link import Link
+from state.messages import Name
+from state.overlay import Network
+from state.pruned import Pruned
+from state.pruning import DIMENSIONS, Dimension, Pruning, estimate, natural, options, rated, size, steps, without
+from state.selectivity import BINS, START, Selectivities
+from state.space import Attribute, Space, float_key
+from state.strategies import Spec
+from tests.core.histories import BOX_TABLES, config_text, configs, events, points
+from tests.core.naive import name
+from tests.core.oracle import Oracle
+from tests.core.test_filters import SPACE, cells, trees
+from tests.core.test_overlay import Diary, message_of
+
+uniform = partial(natural, SPACE)
+real = trees().filter(lambda tree: tree not in (EVERYTHING, NOTHING))
+dimensions = st.sampled_from(DIMENSIONS)
+
+
+# One filter
+
+
+@settings(max_examples=150)
+@given(real, dimensions)
+def test_every_pruning_generalises_and_saves(tree: Filter, dimension: Dimension) -> None:
+    before = tree
+    for step in steps(tree, dimension, uniform, SPACE):
+        assert cells(before) <= cells(step.tree)
+        assert size(step.tree) < size(before)
+        assert step.tree not in (EVERYTHING, NOTHING), "the last predicate is never taken"
+        assert step.worst >= step.key
+        before = step.tree
+    assert not options(before, uniform) or all(
+        without(before, option.path, SPACE) == EVERYTHING for option in options(before, uniform)
+    )
+
+
+@settings(max_examples=150)
+@given(real)
+def test_options_are_rated_as_if_they_were_done(tree: Filter) -> None:
+    for option in options(tree, uniform):
+        pruned = without(tree, option.path, SPACE)
+        assert size(tree) - size(pruned) >= option.saved
+        if size(tree) - size(pruned) > option.saved:
+            continue  # what is left stood there already, or touches what did: better than rated
+        done = rated(pruned, uniform)
+        assert done.pmin == option.rated.pmin == pmin(pruned)
+        assert done.estimate == pytest.approx(option.rated.estimate)
+
+
+@settings(max_examples=100)
+@given(real)
+def test_the_estimates_bound_the_average(tree: Filter) -> None:
+    low, average, high = estimate(tree, uniform)
+    assert 0 <= low <= average + 1e-9 and average <= high + 1e-9 and high <= 1
+    assert low - 1e-9 <= len(cells(tree)) / 125 <= high + 1e-9
+
+
+def heap_twin(entries: dict[Name, Filter], dimension: Dimension, most: int) -> dict[Name, Filter]:
+    """The priority queue of the paper, section 3.4: the best pruning of all is done, the next of that filter enters."""
+    trees, series, queue = dict(entries), {}, []
+    for number, (entry, tree) in enumerate(entries.items()):
+        series[entry] = list(steps(tree, dimension, uniform, SPACE))
+        if series[entry]:
+            queue.append((series[entry][0].key, number, 0, entry))
+    heapq.heapify(queue)
+    for _ in range(most):
+        if not queue:
+            break
+        _, number, k, entry = heapq.heappop(queue)
+        trees[entry] = series[entry][k].tree
+        if k + 1 < len(series[entry]):
+            heapq.heappush(queue, (series[entry][k + 1].key, number, k + 1, entry))
+    return trees
+
+
+@settings(max_examples=100)
+@given(st.lists(real, max_size=8), dimensions, st.integers(0, 25))
+def test_the_table_is_what_the_priority_queue_gives(some: list[Filter], dimension: Dimension, most: int) -> None:
+    entries = {name(k): tree for k, tree in enumerate(some)}
+    table = Pruned(SPACE, Pruning(dimension, most), uniform, entries.items())
+    assert {n: table.tree(n) for n in entries} == heap_twin(entries, dimension, most)
+    table.check()
+
+
+@settings(max_examples=100)
+@given(st.data())
+def test_filters_come_and_go_without_a_trace(data: st.DataObject) -> None:
+    pruning = data.draw(
+        st.builds(
+            Pruning, dimensions, st.one_of(st.none(), st.integers(0, 12)), st.sampled_from([None, 0.1, 1.0, 30.0])
+        )
+    )
+    table, kept = Pruned(SPACE, pruning, uniform), set[Name]()
+    for number in range(data.draw(st.integers(1, 14))):
+        if kept and data.draw(st.integers(0, 2)) == 0:
+            gone = data.draw(st.sampled_from(sorted(kept)))
+            table.remove(gone)
+            kept.remove(gone)
+        else:
+            table.add(name(number), data.draw(real))
+            kept.add(name(number))
+        table.check()
+    assert len(table) == len(kept)
+    assert pruning.prunings is None or table.prunings <= pruning.prunings
+    with pytest.raises(InvariantError, match="already holds"):
+        for entry in kept or {name("x"), table.add(name("x"), Leaf(0, 0, 1)) or name("x")}:
+            table.add(entry, Leaf(0, 0, 1))
+
+
+@settings(max_examples=60)
+@given(real, dimensions, st.floats(0, 1))
+def test_the_worst_that_is_still_done(tree: Filter, dimension: Dimension, bound: float) -> None:
+    worst = bound * 60 if dimension == "memory" else bound * 3 if dimension == "throughput" else bound
+    table = Pruned(SPACE, Pruning(dimension, None, worst), uniform, [(name(1), tree)])
+    done = list(steps(tree, dimension, uniform, SPACE))[: table.prunings]
+    limit = -worst if dimension == "memory" else worst
+    assert all(step.key[0] <= limit for step in done)
+
+
+# What is learned
+
+
+WIDE = Space(
+    (
+        Attribute("a", "int", 0, 999),
+        Attribute("f", "float", float_key(-1.0), float_key(1.0)),
+        Attribute("c", "category", 0, 2, ("x", "y", "z")),
+        Attribute("one", "int", 5, 5),
+    )
+)
+
+
+def test_the_declared_start_is_uniform() -> None:
+    share = Selectivities(WIDE)
+    assert share(Leaf(0, 0, 250)) == 0.25
+    assert share(Leaf(1, float_key(0.0), float_key(1.0) + 1)) == 0.5
+    assert share(Leaf(2, 1, 2)) == pytest.approx(1 / 3)
+    assert share(Leaf(3, 5, 6)) == 1.0
+
+
+def test_estimates_follow_what_was_seen_at_every_doubling() -> None:
+    share = Selectivities(WIDE)
+    point = np.array([[10, float_key(0.5), 2, 5]])
+    assert share.room == START
+    for number in range(1, START):
+        assert not share.see(point), number
+    assert share(Leaf(2, 2, 3)) == pytest.approx(1 / 3)
+    assert share.see(point)
+    assert share(Leaf(2, 2, 3)) == pytest.approx((START / 3 + START) / (2 * START))
+    assert share.room == START
+    assert share(Leaf(0, 0, 1000 // BINS)) > 0.4
+    assert share(Leaf(0, 500, 1000)) == pytest.approx(0.25)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.integers(0, 999), min_size=1, max_size=300), st.integers(0, 990), st.integers(1, 400))
+def test_estimates_are_near_the_truth(seen: list[int], low: int, width: int) -> None:
+    """Off by at most what lies in the bins that an end cuts, and by the start."""
+    share = Selectivities(WIDE)
+    keys = np.array([[a, 0, 0, 5] for a in seen])
+    begin = 0
+    while begin < len(keys):
+        end = min(len(keys), begin + share.room)
+        share.see(keys[begin:end])
+        begin = end
+    taken = seen[: int(share.taken[0].sum())]
+    leaf = Leaf(0, low, min(1000, low + width))
+    bins = 2 * 1000 / BINS
+    inner = sum(leaf.lo + bins <= a < leaf.hi - bins for a in taken)
+    outer = sum(leaf.lo - bins <= a < leaf.hi + bins for a in taken)
+    start = START * natural(WIDE, leaf)
+    assert inner + start - 1e-6 <= share(leaf) * (len(taken) + START) <= outer + start + 1e-6
+
+
+# Links
+
+
+PRUNED = [
+    table.replace("}", f", {more}}}") if table.startswith("{") else f"{{name = {table}, {more}}}"
+    for table in BOX_TABLES
+    if "prune" not in table
+    for more in (
+        'prune = "network", prunings = 3',
+        'prune = "memory", prunings = 1000',
+        'prune = "throughput", worst = 1',
+        'prune = "network"',
+    )
+]
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_deliveries_do_not_depend_on_pruning(data: st.DataObject) -> None:
+    config = data.draw(configs(PRUNED))
+    diary, oracle = Diary(), Oracle({"colour"})
+    network = Network(config, diary)
+    for place, event in enumerate(data.draw(events(config.overlay.brokers, most=25))):
+        network.feed(event["broker"], message_of(config, event, place), 0, place)
+        network.settle(0)
+        network.check()
+        assert sorted(diary.deliveries) == sorted(oracle.take(event))
+        diary.deliveries.clear()
+
+
+def line(strategy: str, history: list[dict[str, Any]], shots: list[dict[str, Any]]) -> tuple[Network, Diary]:
+    config = parse(config_text([("b0", "b1"), ("b1", "b2")], strategy))
+    diary = Diary()
+    network = Network(config, diary)
+    shot = [{"kind": "publish", "broker": "b2", "id": f"p{k}", "at": at} for k, at in enumerate(shots)]
+    for place, event in enumerate([*history, *shot]):
+        network.feed(event["broker"], message_of(config, event, place), 0, place)
+        network.settle(0)
+    return network, diary
+
+
+@settings(max_examples=30)
+@given(st.data())
+def test_a_pruned_link_forwards_a_superset_and_says_which_falsely(data: st.DataObject) -> None:
+    history = [e for e in data.draw(events(("b0", "b1", "b2"), most=20)) if e["kind"] != "publish"]
+    shots = data.draw(st.lists(points(), min_size=1, max_size=10))
+    _, plain = line('"flood"', history, shots)
+    network, pruned = line('{name = "flood", prune = "network", prunings = 1000}', history, shots)
+    forwarded = [{route[:4] for route in diary.routes if route[4]} for diary in (plain, pruned)]
+    assert forwarded[0] <= forwarded[1]
+    assert plain.deliveries == pruned.deliveries
+    link = network.groups["b2"]["b1"]
+    assert isinstance(link, Link)
+    grid = network.config.space.points([network.config.space.point(at) for at in shots])
+    wanted = link.wants(grid)
+    assert (link.falsely(grid, wanted) == (wanted & ~link.heard.holds_any(grid))).all()
+
+
+def many(count: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Subscriptions at b0, and publications that learn."""
+    chance = np.random.default_rng(count)
+    history = [
+        {
+            "kind": "subscribe",
+            "broker": "b0",
+            "client": "ann",
+            "id": f"s{k}",
+            "where": {"x": sorted(chance.integers(0, 8, 2).tolist()), "y": sorted(chance.integers(0, 8, 2).tolist())},
+        }
+        for k in range(count)
+    ]
+    shots = [{"x": int(chance.integers(0, 2)), "y": int(chance.integers(0, 8)), "colour": "red"} for _ in range(150)]
+    return history, shots
+
+
+def test_pruning_can_be_changed_and_undone_on_stored_state() -> None:
+    """The state of a pruned link is read under any other pruning, and under none: the originals are all there."""
+    history, shots = many(12)
+    plain, _ = line('"flood"', history, shots)
+    network, _ = line('{name = "flood", prune = "network", prunings = 9}', history, shots)
+    link = network.groups["b1"]["b0"]
+    assert isinstance(link, Link) and link.pruned.prunings == 9
+    blob, setup = encode(link), link.setup
+    for pruning in (None, Pruning("memory", 3), Pruning("throughput"), setup.spec.pruning):
+        other = replace(setup, spec=replace(setup.spec, pruning=pruning))
+        assert describe(other) == describe(setup)
+        again = decode(blob, other)
+        assert isinstance(again, Link)
+        again.check()
+        original = plain.groups["b1"]["b0"].heard
+        assert {n: again.heard.boxes(n) for n in again.heard} == {n: original.boxes(n) for n in original}
+        if pruning is not None:
+            assert again.pruned.prunings <= (pruning.prunings or 1000)
+    again = decode(blob, setup)
+    assert isinstance(again, Link)
+    assert [again.pruned.tree(n) for n in again.heard] == [link.pruned.tree(n) for n in link.heard]
+    assert encode(again) == blob
+
+
+def test_what_was_learned_steers_what_is_pruned() -> None:
+    """Uniform, y is the wider side; once all publications are seen to have x below 2, the predicate on x says less."""
+    shots = many(1)[1]
+    where = {"x": [0, 1], "y": [0, 3]}
+    history = [{"kind": "subscribe", "broker": "b0", "client": "ann", "id": "s", "where": where}]
+    kept = {}
+    for seen in (shots[:63], shots):
+        link = line('{name = "flood", prune = "network", prunings = 1}', history, seen)[0].groups["b2"]["b1"]
+        assert isinstance(link, Link) and link.learned is not None
+        counts, taken = link.learned
+        kept[int(counts[0].sum()), int(taken[0].sum())] = [link.pruned.tree(n) for n in link.heard]
+    assert kept == {(63, 0): [Leaf(0, 0, 2)], (150, 128): [Leaf(1, 0, 4)]}
+
+
+def test_metrics_show_what_pruning_contributes() -> None:
+    from state.rows import metrics_row
+
+    history, shots = many(12)
+    network, _ = line('{name = "flood", prune = "memory", prunings = 10}', history, shots)
+    link = network.groups["b2"]["b1"]
+    row = metrics_row(link, {"false_forwards": 7}, 1, None, None)
+    assert row["prunings"] == 10 and row["false_forwards"] == 7
+    assert row["unpruned_associations"] - row["associations"] == 10
+    assert row["filter_bytes"] < row["unpruned_filter_bytes"]
+    row = metrics_row(line('"flood"', history, [])[0].groups["b2"]["b1"], {}, 1, None, None)
+    assert row["prunings"] is None and row["associations"] is None
+
+
+@pytest.mark.parametrize(
+    ("given_", "where", "rule"),
+    [
+        ({"prune": "speed"}, "s.prune", "'network' or 'memory' or 'throughput'"),
+        ({"prunings": 5}, "s.prunings", "nothing to stop without prune"),
+        ({"worst": 0.5}, "s.worst", "nothing to stop without prune"),
+        ({"prune": "network", "prunings": -1}, "s.prunings", "a whole number of at least 0"),
+        ({"prune": "network", "worst": float("inf")}, "s.worst", "a finite number of at least 0"),
+    ],
+)
+def test_a_bad_pruning_is_refused(given_: dict[str, Any], where: str, rule: str) -> None:
+    with pytest.raises(ConfigError, match=rule) as refused:
+        Spec.of({"name": "union", **given_}, "s")
+    assert refused.value.where == where
+
+
+def test_a_pruning_is_written_as_it_was_given() -> None:
+    spec = Spec.of({"name": "union", "prune": "memory", "prunings": 7, "covering": "active"}, "s")
+    assert str(spec) == "union covering=active prune=memory prunings=7"
+
+
+def test_a_link_that_prunes_nothing_has_no_pruned_table() -> None:
+    network, _ = line('"flood"', [], [])
+    link = network.groups["b0"]["b1"]
+    assert isinstance(link, Link) and link.learned is None
+    with pytest.raises(InvariantError, match="prunes nothing"):
+        _ = link.pruned
+
+
+def test_where_links_speak_in_ranges_nothing_is_pruned() -> None:
+    history, shots = many(5)
+    network, diary = line('{name = "mics", prune = "network"}', history, shots)
+    link = network.groups["b2"]["b1"]
+    assert isinstance(link, Link) and link.learned is None
+    assert diary.deliveries == line('"flood"', history, shots)[1].deliveries
