@@ -38,7 +38,7 @@ from state.cover import GAP, UNKNOWN
 from state.rspc import guess, guesses, least_share, shares
 from state.space import Attribute, Keys, Space
 from state.strategies import Spec
-from state.strategies.union import BUDGET
+from state.strategies.base import BUDGET
 from state.told import Decision, Told
 
 WIDTH = 1_000_000

@@ -21,6 +21,7 @@ from rich.table import Table
 from lacuna.config_file import read_config
 from producers.client import Client, checked_broker, checked_name
 from producers.connection import DEADLINE
+from producers.control import ask_rebuild
 from producers.deliveries import Deliveries, Delivery
 from producers.produce import produce_to_kafka
 from producers.sender import Sent
@@ -395,10 +396,34 @@ def _until_stopped(deliveries: Deliveries) -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
+# lacuna rebuild
+
+
+def add_rebuild(sub: Subparsers) -> None:
+    command = sub.add_parser(
+        "rebuild",
+        help="have a running router compute its approximate negative rectangles anew",
+        description="Ask every link of a running router whose strategy is approximate to compute its negative "
+        "rectangles anew from what is active. It is done in parts, in batches in which the link has nothing else to do "
+        "(ticks); finished rebuilds are counted in metrics. Nothing is sent to neighbours.",
+    )
+    _add_config(command)
+    _add_deadline(command)
+    command.add_argument("--json", action="store_true", help="print one JSON object")
+    command.set_defaults(run=run_rebuild)
+
+
+def run_rebuild(args: argparse.Namespace) -> int:
+    place = ask_rebuild(read_config(args.config), deadline=args.deadline)
+    show_summary({"asked": True, **place._asdict()}, "rebuild", as_json=args.json)
+    return 0
+
+
 COMMANDS: tuple[Callable[[Subparsers], None], ...] = (
     add_produce,
     add_subscribe,
     add_unsubscribe,
     add_publish,
     add_listen,
+    add_rebuild,
 )

@@ -3,6 +3,8 @@
 Between two events the overlay is run until quiet; with a seed, events and link messages are interleaved at random, each
 channel in order, the same for the same seed.
 
+After each event that leaves the overlay quiet, links may rest: a rebuild that is due is done in parts, there.
+
 Time is the time of the events: the clock stands at the latest `time` seen so far (1970 before the first), and an event
 without one happens at that moment. A subscription's time to live passes as that clock moves on.
 """
@@ -72,6 +74,9 @@ class Tally:
     def refused(self, line: bytes, kind: object, reject: Reject, cause: int) -> None:
         self.rejects += 1
 
+    def rebuilt(self, link: Link, cause: int) -> None:
+        """A link finished a rebuild of its negative rectangles."""
+
     def turn(self, *, sort: bool) -> None:
         """Nothing more can happen because of the lines up to here. `sort`: they travelled in batches, so by line."""
         self.moments.clear()
@@ -138,6 +143,9 @@ class Writer(Tally):
         topic = f"{self._prefix}.{kind}" if isinstance(kind, str) else None
         self._rows["rejects"].append(reject_row(topic, 0, cause - 1, line, reject.rule, reject.message, cause))
 
+    def rebuilt(self, link: Link, cause: int) -> None:
+        self._touch(link, cause)["rebuilds"] += 1
+
     def turn(self, *, sort: bool) -> None:
         for (cause, *_), (state, counts) in self._counts.items():
             self._rows["metrics"].append(metrics_row(state, counts, cause, None, None))
@@ -177,6 +185,7 @@ class Simulation:
                 self._carry()
                 self._feed(number, broker, message)
                 self.network.settle(self._clock)
+                self._rest(number)
                 self.journal.turn(sort=False)
         self._carry()
         self.journal.turn(sort=True)
@@ -194,6 +203,8 @@ class Simulation:
                 self.network.receive(waiting[pick], self._clock)
             elif event is not None:
                 self._feed(*event)
+                if not self.network.waiting:
+                    self._rest(event[0])
                 event = next(events, None)
         self.journal.turn(sort=False)
 
@@ -209,6 +220,11 @@ class Simulation:
             self._advance(message, number)
             self.events += 1
             yield number, str(broker), message
+
+    def _rest(self, number: int) -> None:
+        """The overlay is quiet after an event: what is better done now than in somebody's way."""
+        for link in self.network.rest():
+            self.journal.rebuilt(link, number)
 
     def _feed(self, number: int, broker: str, message: Message) -> None:
         self.journal.moments[number] = self._clock

@@ -148,6 +148,15 @@ class BoxList:
         """What is left of `q` after every entry is subtracted from it: disjoint boxes."""
         return subtract_all(q, self._index.boxes, self._index.meeting(q), by_overlap)
 
+    def boxes_meeting(self, q: Keys) -> tuple[list[Name], Keys]:
+        """The boxes that meet `q`, in order of arrival, with the name of the entry of each."""
+        slots = self._index.meeting(q)
+        return [self._owners[slot] for slot in slots.tolist()], self._index.boxes[slots]
+
+    def box_counts(self) -> NDArray[np.int64]:
+        """The number of boxes of each entry, in order."""
+        return np.fromiter((len(slots) for slots in self._slots.values()), np.int64, len(self._slots))
+
     def inside(self, q: Keys) -> list[Name]:
         """The entries with a box wholly inside `q`."""
         return list(self._named(self._index.inside(q)))

@@ -109,6 +109,19 @@ class Group(ABC):
     def _forget(self, name: Name) -> None:
         """The link asks for something no longer."""
 
+    def rest(self) -> bool:
+        """Use a moment in which there is nothing else to do; whether a rebuild was finished in it."""
+        return False
+
+    def rebuild(self) -> bool:
+        """Begin to compute anew what the strategy keeps, in parts, as the link rests; whether it keeps anything."""
+        return False
+
+    @property
+    def restless(self) -> bool:
+        """Is there something to do in such a moment?"""
+        return False
+
     @abstractmethod
     def _tell(self, origin: str, message: Request, reason: str) -> list[Decision]:
         """What another link of the broker asked for: does this link's neighbour have to be told?"""
@@ -260,6 +273,16 @@ class Link(Group):
         self.trees.pop(name, None)
         if self._pruned is not None:
             self._pruned.remove(name)
+
+    def rest(self) -> bool:
+        return isinstance(self.told, Told) and self.told.strategy.rest()
+
+    def rebuild(self) -> bool:
+        return isinstance(self.told, Told) and self.told.strategy.rebuild()
+
+    @property
+    def restless(self) -> bool:
+        return isinstance(self.told, Told) and self.told.strategy.restless
 
     def check(self) -> None:
         super().check()

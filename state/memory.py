@@ -38,8 +38,12 @@ SHARE_OF_GROUP = 16
 """A snapshot is taken when the log holds more changes than this fraction (1/16) of the group's subscriptions."""
 
 
+PASSED, RESTED, REBUILD = "", "rest", "rebuild"
+"""What changed the group where no message did: time passed, it rested, a rebuild was asked for."""
+
+
 class Change(msgspec.Struct, array_like=True):
-    """One step that changed the group: a message from `origin`, or time passing (no message)."""
+    """One step that changed the group: a message from `origin`; without one, what `origin` says (`PASSED` ...)."""
 
     origin: str
     now: int
@@ -111,8 +115,25 @@ class Memory:
         due = self.state.ledger.next_expiry
         if due is None or due > now:
             return []
-        self._changes.append(Change("", now, None))
+        self._changes.append(Change(PASSED, now, None))
         return self.state.expire(now)
+
+    @property
+    def restless(self) -> bool:
+        """Is there something to do in a moment in which nothing else is?"""
+        return self.state.restless
+
+    def rest(self) -> bool:
+        """Let the group use an idle moment, and remember it; whether a rebuild was finished in it."""
+        self._changes.append(Change(RESTED, 0, None))
+        return self.state.rest()
+
+    def rebuild(self) -> bool:
+        """Ask for a rebuild, and remember it where there is something to rebuild."""
+        begun = self.state.rebuild()
+        if begun:
+            self._changes.append(Change(REBUILD, 0, None))
+        return begun
 
     # storing
 
@@ -209,12 +230,23 @@ class Memory:
 
     def _apply(self, change: Change, dims: int) -> None:
         if change.message is None:
-            self.state.expire(change.now)
+            self._pass(change)
             return
         message = unpack(change.message, dims)
         if isinstance(message, Publish):
             raise StateError("the log of a group's state holds a publication, which changes nothing")
         self.state.step(change.origin, message, change.now)
+
+    def _pass(self, change: Change) -> None:
+        match change.origin:
+            case "":
+                self.state.expire(change.now)
+            case "rest":
+                self.state.rest()
+            case "rebuild":
+                self.state.rebuild()
+            case other:
+                raise StateError(f"the log of a group's state holds a change that this program does not know: {other}")
 
 
 def _read(blob: bytes, setup: Setup) -> Stored:

@@ -130,6 +130,11 @@ class Network:
         while self.waiting:
             self.receive(next(iter(self.waiting)), now)
 
+    def rest(self) -> list[Link]:
+        """Let every link use an idle moment; those that finished a rebuild in it."""
+        states = (state for groups in self.groups.values() for state in groups.values())
+        return [state for state in states if isinstance(state, Link) and state.restless and state.rest()]
+
     def publish(self, broker: str, batch: Batch) -> None:
         """Carry a batch of publications from a broker's clients through the quiet overlay."""
         if self.waiting:

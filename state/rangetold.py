@@ -110,7 +110,7 @@ class RangeHeard:
 class RangeTold:
     """What a neighbour was told, in ranges, and the counts from which that follows."""
 
-    negative_rectangles = None
+    negative_rectangles = negative_share = None
 
     def __init__(self, space: Space, spec: Spec) -> None:
         self.space, self.spec = space, spec

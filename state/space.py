@@ -81,6 +81,11 @@ def float_value(key: int) -> float:
     return value + 0.0
 
 
+def float_values(keys: Keys) -> NDArray[np.float64]:
+    """The doubles of many keys."""
+    return np.where(keys >= 0, keys, (keys - 1) ^ _FLIP).view(np.float64) + 0.0
+
+
 def timestamp_key(text: str) -> int:
     """Microseconds since 1970 of an ISO 8601 timestamp; without an offset it is UTC.
 
@@ -194,6 +199,12 @@ class Attribute:
             return float_value(hi - 1) / 2 - float_value(lo) / 2  # halves: the whole may exceed the largest double
         return float(hi - lo)
 
+    def lengths(self, lo: Keys, hi: Keys) -> NDArray[np.float64]:
+        """The `length` of each of several intervals."""
+        if self.kind == "float":
+            return float_values(hi - 1) / 2 - float_values(lo) / 2
+        return (hi.astype(np.uint64) - lo.astype(np.uint64)).astype(np.float64)
+
     def intervals(self, wanted: object) -> list[tuple[int, int]]:
         """The half-open key intervals of a `where` entry: a closed range, or a set of categories.
 
@@ -298,6 +309,15 @@ class Space:
             whole = a.length(a.low, a.high + 1)
             share *= a.length(low, high) / whole if whole > 0 else 1.0
         return share
+
+    def shares(self, boxes: Keys) -> NDArray[np.float64]:
+        """The `share` of each of an `(n, 2, d)` array of boxes."""
+        shares = np.ones(len(boxes))
+        for i, a in enumerate(self.attributes):
+            whole = a.length(a.low, a.high + 1)
+            if whole > 0:
+                shares *= a.lengths(boxes[:, 0, i], boxes[:, 1, i]) / whole
+        return shares
 
     def points(self, rows: Sequence[Corner]) -> Keys:
         """Points as an `(n, d)` array."""

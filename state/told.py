@@ -132,6 +132,11 @@ class Told:
         """How many negative rectangles the strategy keeps, if any."""
         return self.strategy.negative_rectangles
 
+    @property
+    def negative_share(self) -> float | None:
+        """Their natural volume as a share of the domain, if the strategy keeps it."""
+        return self.strategy.negative_share
+
     def take(self, origin: str, request: Request, reason: str) -> list[Decision]:
         """What another link asked for: does the neighbour have to be told?"""
         match request:

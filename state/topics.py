@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+REBUILD = b"rebuild"
+"""The key of a record on the links topic that asks every link to compute anew what its strategy keeps."""
+
 
 @dataclass(frozen=True)
 class Topics:

@@ -80,7 +80,7 @@ def merged(parcels: Iterable[Parcel]) -> Iterator[tuple[str, Any]]:
     """The entries of all parcels in the order in which they are to be applied, each with its channel."""
     channels: dict[str, list[tuple[int, bytes]]] = defaultdict(list)
     for channel, start, blob in parcels:
-        if channel != "tick":
+        if channel not in ("tick", "rebuild"):
             channels[channel].append((start, blob))
     runs = [_run(rank, channel, channels[channel]) for rank, channel in enumerate(sorted(channels))]
     return ((channel, entry) for _, _, _, channel, entry in merge_sorted(*runs, key=lambda item: item[:3]))
@@ -114,8 +114,8 @@ class Advance:
         self._counts: Counter[str] = Counter()
         self._moved = False
 
-    def take(self, parcels: Iterable[Parcel]) -> None:
-        """Apply everything that arrived, in order; time passes first."""
+    def take(self, parcels: Sequence[Parcel]) -> None:
+        """Apply everything that arrived, in order; time passes first. With nothing but a tick the group may rest."""
         self._decided(self._memory.expire(self._now))
         for channel, entry in merged(parcels):
             if isinstance(entry, Mail):
@@ -124,6 +124,15 @@ class Advance:
                 self._apply(LOCAL, unpack(entry.message, self._space.dims))
         self._route()
         self._judge()
+        self._rest({channel for channel, _, _ in parcels})
+
+    def _rest(self, channels: set[str]) -> None:
+        """A rebuild is only begun where it is asked for; its parts are done in batches that bring the group a tick."""
+        if "rebuild" in channels:
+            self._moved |= self._memory.rebuild()
+        elif channels == {"tick"} and self._memory.restless:
+            self._moved = True
+            self._counts["rebuilds"] += self._memory.rest()
 
     def _open(self, sender: str, record: bytes) -> None:
         letter = read_letter(record)

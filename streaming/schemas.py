@@ -63,7 +63,6 @@ _TIME = pa.timestamp("us", tz="UTC")
 _TYPES: dict[str, Any] = {
     "coverers": pa.list_(pa.string()),
     "time": _TIME,
-    "millis": pa.float64(),
     **dict.fromkeys(
         (
             *(
@@ -84,7 +83,7 @@ _TYPES: dict[str, Any] = {
         ),
         pa.int64(),
     ),
-    **dict.fromkeys(("bound", "promised"), pa.float64()),
+    **dict.fromkeys(("bound", "promised", "millis", "negative_share"), pa.float64()),
 }
 
 

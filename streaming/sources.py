@@ -2,7 +2,7 @@
 
 Runs on the workers, without state. Everything doubtful ends here, as a reject with its rule; the stateful step sees
 only messages. A client's event goes to every group of its broker; so does a letter on a link, unread, to every group
-of the receiving broker; a tick goes to every group there is.
+of the receiving broker; a tick, and the wish for a rebuild, go to every group there is.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from state.events import Context, Reject, read
+from state.topics import REBUILD
 from state.wire import pack as pack_message
 from streaming.schemas import ClientEvent, Mail, Refused, pack
 from streaming.settings import REJECTS, TICK, Settings
@@ -53,8 +54,8 @@ class Sorter:
             self._add_event(topic, partition, offset, time, key, value or b"")
 
     def _add_link(self, partition: int, offset: int, time: int, key: bytes | None, value: bytes) -> None:
-        if key == TICK:
-            self._parcels["", "tick"] = [0]
+        if key in (TICK, REBUILD):
+            self._parcels["", key.decode()] = [0]
         elif key in self._directions:
             sender, receiver = self._directions[key]
             self._parcels[receiver, f"link:{sender}"].append(Mail(offset, time, value))

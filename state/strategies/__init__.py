@@ -21,13 +21,16 @@ from state.strategies.base import Dump, Strategy, Verdict
 from state.strategies.cover import Cover
 from state.strategies.flood import Flood
 from state.strategies.negative import Negative
+from state.strategies.negative_approx import NegativeApprox
 from state.strategies.probabilistic import Probabilistic
 from state.strategies.union import Union
 from state.strategies.zcurve import MOST_BITS, Curve
 
 __all__ = ["PARAMETERS", "STRATEGIES", "Dump", "Spec", "Strategy", "Verdict"]
 
-STRATEGIES: dict[str, type[Strategy]] = {s.name: s for s in (Flood, Cover, Curve, Union, Negative, Probabilistic, Auto)}
+STRATEGIES: dict[str, type[Strategy]] = {
+    s.name: s for s in (Flood, Cover, Curve, Union, Negative, NegativeApprox, Probabilistic, Auto)
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,19 @@ PARAMETERS: dict[str, dict[str, Rule]] = {
         "budget": whole(1),
     },
     "union": {"budget": whole(1)},
-    "negative": {"index": one_of("tree", "rtree"), "order": one_of("overlap", "fixed")},
+    "negative": {
+        "index": one_of("tree", "rtree"),
+        "order": one_of("overlap", "fixed"),
+        "join": one_of("never", "doubling"),
+    },
+    "negative-approx": {
+        "k": whole(0),
+        "bound": one_of("constant", "dynamic"),
+        "select": one_of("ratio", "benefit", "cost"),
+        "order": one_of("overlap", "fixed"),
+        "unsubscribe": one_of("approximate", "exact"),
+        "drift": whole(0),
+    },
     "probabilistic": {
         "delta": fraction("a number above 0 and below 1", 1e-300),
         "trials": whole(1),

@@ -27,9 +27,9 @@ from state.boxlist import BoxList
 from state.errors import StateError
 from state.messages import Name
 from state.space import Space
-from state.strategies.base import Dump, Strategy, Verdict
+from state.strategies.base import BUDGET, Dump, Strategy, Verdict
 from state.strategies.negative import Negative
-from state.strategies.union import BUDGET, Union
+from state.strategies.union import Union
 
 MOST_DIMS = 3
 MOST_RECTANGLES = 4096

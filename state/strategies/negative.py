@@ -4,21 +4,27 @@ A subscription that meets a negative rectangle is forwarded, and the common part
 covered; who covers it the negative space cannot say, so the certificate is found on demand (`state.cover`). If that
 would take more than a set number of nodes, all active subscriptions that meet it are named: a longer proof, but a
 proof.
+
+The rectangles are joined (see `state.negative`) whenever they have doubled since the last time (`join = "doubling"`),
+so that joining costs little in all.
 """
 
 from __future__ import annotations
 
 from typing import Literal
 
+import numpy as np
+
 from state.boxes import Box, Boxes
 from state.boxlist import BoxList
-from state.errors import InvariantError
+from state.errors import InvariantError, StateError
 from state.messages import Name
 from state.negative import NegativeRtree, NegativeSpace, NegativeTree
 from state.space import Keys, Space
-from state.strategies.base import Dump, Strategy, Verdict, keys_of, merged, said
-from state.strategies.union import BUDGET
+from state.strategies.base import Dump, Strategy, Verdict, certified, keys_of, largest_first
 
+FEWEST = 64
+"""So few rectangles are not worth joining."""
 SPACES: dict[str, type[NegativeTree] | type[NegativeRtree]] = {"tree": NegativeTree, "rtree": NegativeRtree}
 
 
@@ -33,9 +39,11 @@ class Negative(Strategy):
         active: BoxList,
         index: Literal["tree", "rtree"] = "tree",
         order: Literal["overlap", "fixed"] = "overlap",
+        join: Literal["never", "doubling"] = "doubling",
     ) -> None:
         super().__init__(space, active)
         self._kind, self._by_overlap = SPACES[index], order == "overlap"
+        self._joins, self._joined = join == "doubling", 1
         self.negative: NegativeSpace = self._kind(self.domain.keys(), by_overlap=self._by_overlap)
 
     @property
@@ -47,34 +55,35 @@ class Negative(Strategy):
             gap = self.negative.gap(box.keys())
             if gap is not None:
                 return Verdict(False, "gap", witness=Box.of(gap), nodes=1)
-        return self._certified(boxes)
-
-    def _certified(self, boxes: Boxes) -> Verdict:
-        parts: list[tuple[Name, ...]] = []
-        work = 0
-        for box in boxes:
-            names, nodes = self.active.certificate(box.keys(), BUDGET)
-            parts.append(names)
-            work += nodes
-        coverers = merged(parts)
-        return Verdict(True, said(coverers), coverers, nodes=work)
+        return certified(self.active, boxes)
 
     def added(self, name: Name, boxes: Boxes) -> None:
         for keys in keys_of(boxes):
             self.negative.cover(keys)
+        self._join()
 
     def removed(self, name: Name, boxes: Boxes) -> None:
         for keys in keys_of(boxes):
             self.negative.uncover(self._uncovered(keys))
+        self._join()
+
+    def _join(self) -> None:
+        if self._joins and self.negative.count > 2 * max(self._joined, FEWEST):
+            self.negative.join(largest_first(self.space, self.active.all_keys()))
+            self._joined = self.negative.count
 
     def _uncovered(self, keys: Keys) -> Keys:
         return self.active.without(keys, by_overlap=self._by_overlap)
 
     def dump(self) -> Dump:
-        return Dump(*self.negative.dump())
+        numbers, small = self.negative.dump()
+        return Dump(np.append(numbers, self._joined), small)
 
     def restore(self, dump: Dump) -> None:
-        self.negative = self._kind.restored(self.domain.keys(), dump.numbers, dump.small, by_overlap=self._by_overlap)
+        if not len(dump.numbers):
+            raise StateError("the stored negative rectangles are damaged: nothing is there")
+        numbers, self._joined = dump.numbers[:-1], int(dump.numbers[-1])
+        self.negative = self._kind.restored(self.domain.keys(), numbers, dump.small, by_overlap=self._by_overlap)
 
     def check(self) -> None:
         """Rule (N): disjoint, and exactly what the active ones leave uncovered."""

@@ -38,8 +38,7 @@ from state.cover import COVERED, GAP
 from state.messages import Name
 from state.rspc import Shares, around, bound, guess, guesses, least_share, shares
 from state.space import Keys, Space
-from state.strategies.base import Strategy, Verdict, merged, said
-from state.strategies.union import BUDGET
+from state.strategies.base import BUDGET, Strategy, Verdict, merged, said
 
 DELTA = 1e-6
 TRIALS = 10_000

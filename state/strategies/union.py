@@ -11,10 +11,7 @@ from state.boxlist import BoxList
 from state.cover import GAP, UNKNOWN
 from state.messages import Name
 from state.space import Space
-from state.strategies.base import Strategy, Verdict, merged, said
-
-BUDGET = 10_000
-"""Nodes for one box: about 10 ms at the worst; the workload of the negative-space paper needs 5 on average in 4D."""
+from state.strategies.base import BUDGET, Strategy, Verdict, merged, said
 
 
 class Union(Strategy):

@@ -29,6 +29,9 @@ BOX_TABLES = [
     '{name = "union", prune = "network", prunings = 4}',
     '{name = "cover", index = "tree"}',
     '{name = "zcurve", bits = 2, epsilon = 0.4, budget = 6, covering = "active"}',
+    '{name = "negative-approx", k = 1}',
+    '{name = "negative-approx", k = 2, unsubscribe = "approximate", select = "cost", covering = "active"}',
+    '{name = "negative-approx", k = 1, bound = "dynamic", select = "benefit", order = "fixed"}',
 ]
 RANGE_TABLES = [
     '"mics"',
@@ -39,8 +42,8 @@ RANGE_TABLES = [
 ]
 """For all links or for none."""
 STRATEGY_TABLES = BOX_TABLES + RANGE_TABLES
-PAIRWISE = ('flood"', 'cover"', 'zcurve"')
-EXACT = [table for table in BOX_TABLES if not any(name in table for name in (*PAIRWISE, "budget"))]
+INEXACT = ('flood"', 'cover"', 'zcurve"', "approx", "budget")
+EXACT = [table for table in BOX_TABLES if not any(word in table for word in INEXACT)]
 
 
 def space_text() -> str:

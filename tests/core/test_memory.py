@@ -13,6 +13,7 @@ from state.errors import StateError
 from state.link import Link, group
 from state.memory import Memory
 from state.messages import LOCAL, Publish, Subscribe, Unsubscribe
+from state.strategies import negative_approx
 from state.wire import pack, read_letter, unpack, write_letter
 from tests.core.histories import STRATEGY_TABLES, config_text, events
 from tests.core.test_overlay import message_of
@@ -33,6 +34,7 @@ def test_any_mixture_of_workers_and_snapshots_is_the_same_group(data: st.DataObj
     blob = Memory.new(setup).close()
     held: dict[int, Memory | None] = {0: None, 1: None}
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(negative_approx, "STEP", 2)
         patch.setattr(module, "FEWEST_CHANGES", data.draw(st.integers(0, 10)))
         for number, message in enumerate(changes(config, data.draw(events(("b0",), most=30)))):
             worker = data.draw(st.integers(0, 2))
@@ -40,6 +42,10 @@ def test_any_mixture_of_workers_and_snapshots_is_the_same_group(data: st.DataObj
             memory.records += 1
             assert memory.expire(number) == plain.expire(number)
             assert memory.step(LOCAL, message, number) == plain.step(LOCAL, message, number)
+            if data.draw(st.integers(0, 5)) == 0:
+                assert memory.rebuild() == plain.rebuild()
+            if data.draw(st.booleans()) and memory.restless:
+                assert memory.rest() == plain.rest()
             if isinstance(memory.state, Link) and isinstance(plain, Link):
                 assert memory.state.number() == plain.number()
             memory.state.inbox.take("b1", 1, number + 1)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from state.boxes import unstack
 from state.boxlist import BoxList
 from state.errors import StateError
-from state.negative import NegativeRtree, NegativeSpace, NegativeTree
+from state.negative import NegativeRtree, NegativeSpace, NegativeTree, joined
 from state.space import Keys
 from tests.core import naive
 from tests.core.naive import keys, name
@@ -321,3 +321,35 @@ def test_a_tree_stays_inside_its_arrays_up_to_32_attributes() -> None:
     env = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
     done = subprocess.run([sys.executable, "-c", NO_NUMBA], env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+# Joining
+
+
+@all_dims
+@both_kinds
+def test_joining_leaves_the_same_space_in_no_more_rectangles(kind: str, dims: int) -> None:
+    rng = np.random.default_rng(dims)
+    for _ in range(10):
+        history = History(kind, "fixed", dims)
+        for _ in range(8):
+            history.cover(naive.random_box(rng, dims, SIZES[dims]))
+        before = history.space.count
+        boxes = sorted(history.small.values(), key=lambda box: -len(naive.cells(box)))
+        history.space.join(naive.stacked(boxes, dims))
+        history.check()
+        assert kind == "tree" or history.space.count <= before
+
+
+@given(naive.boxes(2, 5))
+def test_joined_rectangles_cannot_be_joined_further(boxes: Keys) -> None:
+    space = NegativeTree(naive.domain(2), by_overlap=False)
+    for box in boxes:
+        space.cover(box)
+    found = joined(space.rectangles())
+    assert naive.disjoint(found)
+    assert naive.union(found) == naive.union(space.rectangles())
+    for k, a in enumerate(found):
+        for b in found[k + 1 :]:
+            hull = np.stack((np.minimum(a[0], b[0]), np.maximum(a[1], b[1])))
+            assert naive.cells(hull) != naive.cells(a) | naive.cells(b)

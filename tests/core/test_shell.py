@@ -18,6 +18,7 @@ from state.link import Link
 from state.messages import LOCAL
 from state.overlay import EPOCH, Network
 from state.rows import TABLES
+from state.strategies import negative_approx
 from state.wire import write_letter
 from streaming import advance as stage
 from streaming.schemas import SCHEMAS
@@ -192,6 +193,46 @@ def test_a_tick_that_ends_nothing_writes_nothing() -> None:
     shell.settle()
     before[shell.settings.topic("links")] += 1
     assert {topic: len(records) for topic, records in shell.topics.items()} == before
+    assert shell.blobs == blobs
+
+
+APPROXIMATE = parse(config_text([("b0", "b1")], '{name = "negative-approx", k = 0, drift = 0}'))
+
+
+def test_a_rebuild_is_asked_for_by_a_record_and_done_in_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The small ones come first and no split is allowed; anew, from the largest, the whole domain is covered."""
+    monkeypatch.setattr(negative_approx, "STEP", 1)
+    shell = Shell(APPROXIMATE)
+    for id, where in (("s1", {"x": [2, 3], "y": [2, 3]}), ("s2", {"x": [4, 5], "y": [4, 5]}), ("s3", {})):
+        shell.send(subscribe("b0", id, where=where))
+    shell.settle()
+    shell.put("links", b"rebuild", b"")
+    shell.settle()
+    shell.send(subscribe("b0", "s4", where={"x": [1, 1]}))
+    rests = 0
+    while rests < 9 and not any(r["rebuilds"] for r in shell.tables()["metrics"] if r["broker"] == "b0"):
+        shell.put("links", b"tick", b"")
+        stage.HELD.clear()
+        shell.run_batch(crashes=1)
+        rests += 1
+    assert rests == 4, "the batch that also brought s4 was no rest"
+    metrics = shell.tables()["metrics"][-1]
+    assert (metrics["broker"], metrics["link"], metrics["rebuilds"]) == ("b0", "b1", 1)
+    assert (metrics["negative_rectangles"], metrics["negative_share"]) == (0, 0.0)
+    shell.memory("b0>b1").state.check()
+    before = dict(shell.blobs)
+    shell.put("links", b"tick", b"")
+    shell.run_batch()
+    assert shell.blobs == before, "there is nothing more to do"
+
+
+def test_a_wish_for_a_rebuild_leaves_others_alone() -> None:
+    shell = Shell(LINE)
+    shell.send(subscribe("b0", "s1"))
+    shell.settle()
+    blobs = dict(shell.blobs)
+    shell.put("links", b"rebuild", b"")
+    shell.settle()
     assert shell.blobs == blobs
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -407,3 +408,21 @@ def test_the_share_of_the_whole_space_is_one() -> None:
     assert SPACE.share(*SPACE.domain) == 1.0
     point = Space((Attribute("x", "float", 0, 0), Attribute("n", "int", 5, 5)))
     assert point.share(*point.domain) == 1.0
+
+
+@given(st.data())
+def test_shares_of_many_boxes_are_the_shares_of_each(data: st.DataObject) -> None:
+    space = Space(
+        (
+            Attribute("a", "int", -LARGEST_INT, LARGEST_INT),
+            Attribute("b", "float", float_key(-3.5), float_key(8.25)),
+            Attribute("c", "category", 0, 2, ("x", "y", "z")),
+            Attribute("d", "float", float_key(1.0), float_key(1.0)),
+        )
+    )
+    boxes = []
+    for _ in range(data.draw(st.integers(0, 4))):
+        ends = [sorted(data.draw(st.tuples(*[st.integers(a.low, a.high)] * 2))) for a in space.attributes]
+        boxes.append((tuple(lo for lo, _ in ends), tuple(hi + 1 for _, hi in ends)))
+    shares = space.shares(np.array(boxes, np.int64).reshape(len(boxes), 2, 4))
+    assert shares.tolist() == [space.share(lo, hi) for lo, hi in boxes]

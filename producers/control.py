@@ -1,0 +1,28 @@
+"""What an operator asks of a running router: a record on the links topic, which every group takes into its log.
+
+So every replay of the log sees it at the same place.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from kafka.errors import KafkaError, KafkaTimeoutError
+
+from producers.connection import DEADLINE, connect_producer
+from producers.errors import NotConfirmed, TopicMissing
+from producers.sender import Place, Sent
+from state.config import Config
+from state.topics import REBUILD, Topics
+
+
+def ask_rebuild(config: Config, *, deadline: float = DEADLINE) -> Place:
+    """Ask every link to compute anew what its strategy keeps; where in Kafka the wish is, once it is confirmed."""
+    bootstrap, topic = config.kafka.bootstrap, Topics(config.kafka.prefix).links
+    with closing(connect_producer(bootstrap, deadline)) as producer:
+        try:
+            return Sent(bootstrap, topic, b"", producer.send(topic, b"", key=REBUILD)).place(deadline)
+        except KafkaTimeoutError:
+            raise TopicMissing(bootstrap, topic) from None
+        except KafkaError as error:
+            raise NotConfirmed(bootstrap, topic, error) from None

@@ -1,0 +1,193 @@
+"""`negative-approx`: a bounded number of new negative rectangles for each subscription (see `state.attributed`).
+
+A subscription that meets no negative rectangle is covered for certain; its certificate is found as `negative` finds it.
+One that meets a rectangle is forwarded with the reason "possible gap": the rectangle may be covered in part or whole.
+
+`bound` sets how many rectangles the i-th active subscription may add:
+
+    constant    k
+    dynamic     k·i - m, with m rectangles there before it: what earlier ones did not use, later ones may
+
+`unsubscribe` says what happens to what was attributed to a cancelled one: `approximate` makes it negative (Fig. 9);
+`exact` then attributes to others what they cover of it (the repair), and leaves less negative than is given back.
+
+A **rebuild** computes the negative space anew from the active ones, the largest first. Active and passive stay what
+they are, so nothing is sent. It is due when the negative space has drifted (`drift`, a factor; 0: never by itself), or
+asked for by command, and is never in the way: it is made beside the space in use, a bounded part at each `rest`, and
+takes its place when it has caught up. Until then both are kept in step with what comes and goes.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from state.attributed import Attributed, Select
+from state.boxes import Box, Boxes, meets
+from state.boxlist import BoxList
+from state.cover import subtract_all
+from state.cuts import NEGATIVE
+from state.errors import InvariantError, StateError
+from state.messages import Name
+from state.space import Keys, Space
+from state.strategies.base import Dump, Strategy, Verdict, certified, keys_of
+
+STEP = 64
+"""Subscriptions that a rebuild takes up at one `rest`: 20 to 50 ms in four attributes."""
+MOST = 2**62
+"""More rectangles than there can be: keeps a bound within the whole numbers of a kernel."""
+
+
+class NegativeApprox(Strategy):
+    """Withholds what meets none of a negative space that is never too small."""
+
+    name = "negative-approx"
+
+    def __init__(
+        self,
+        space: Space,
+        active: BoxList,
+        k: int = 50,
+        bound: Literal["constant", "dynamic"] = "constant",
+        select: Select = "ratio",
+        order: Literal["overlap", "fixed"] = "overlap",
+        unsubscribe: Literal["approximate", "exact"] = "exact",
+        drift: int = 2,
+    ) -> None:
+        super().__init__(space, active)
+        self._k, self._dynamic, self._select, self._drift = k, bound == "dynamic", select, drift
+        self._by_overlap, self._repairs = order == "overlap", unsubscribe == "exact"
+        self._numbers: dict[Name, int] = {}
+        self._last = NEGATIVE
+        self.negative = self._anew()
+        self._next: Attributed | None = None
+        self._todo: dict[Name, None] = {}
+
+    def _anew(self) -> Attributed:
+        return Attributed(self.space, by_overlap=self._by_overlap)
+
+    @property
+    def negative_rectangles(self) -> int:
+        return self.negative.count
+
+    @property
+    def negative_share(self) -> float:
+        return self.negative.share
+
+    def decide(self, boxes: Boxes) -> Verdict:
+        for box in boxes:
+            gap = self.negative.gap(box.keys())
+            if gap is not None:
+                return Verdict(False, "possible gap", witness=Box.of(gap), nodes=1)
+        return certified(self.active, boxes)
+
+    def added(self, name: Name, boxes: Boxes) -> None:
+        self._last += 1
+        self._numbers[name] = self._last
+        self._cover(self.negative, name, len(self.active))
+        if self._next is not None:
+            self._cover(self._next, name, len(self.active) - len(self._todo))
+
+    def _cover(self, kept: Attributed, name: Name, order: int) -> None:
+        """Let a subscription, the `order`-th, take its part of a negative space."""
+        limit = max(0, self._k * order - kept.count) if self._dynamic else self._k
+        limit = min(limit, MOST)
+        for keys in self.active.keys(name):
+            limit -= kept.cover(self._numbers[name], keys, limit, self._select)
+
+    def removed(self, name: Name, boxes: Boxes) -> None:
+        number = self._numbers.pop(name)
+        for keys in keys_of(boxes):
+            self._uncover(self.negative, number, keys)
+            if self._next is not None and name not in self._todo:
+                self._uncover(self._next, number, keys)
+        self._todo.pop(name, None)
+
+    def _uncover(self, kept: Attributed, number: int, keys: Keys) -> None:
+        kept.give_back(number, keys)
+        if self._repairs:
+            names, others = self.active.boxes_meeting(keys)
+            kept.repair(keys, np.array([self._numbers[name] for name in names], np.int64), others)
+
+    # the rebuild
+
+    @property
+    def restless(self) -> bool:
+        return self._next is not None or (self._drift > 0 and self.negative.drifted(self._drift))
+
+    def rebuild(self) -> bool:
+        if self._next is None:
+            self._next, self._todo = self._anew(), dict.fromkeys(self._largest_first())
+        return True
+
+    def _largest_first(self) -> list[Name]:
+        names, counts = list(self.active), self.active.box_counts()
+        if not names:
+            return []
+        volumes = np.add.reduceat(self.space.shares(self.active.all_keys()), np.cumsum(counts) - counts)
+        return [names[k] for k in np.argsort(-volumes, kind="stable")]
+
+    def rest(self) -> bool:
+        if not self.restless:
+            return False
+        self.rebuild()
+        for name in list(self._todo)[:STEP]:
+            del self._todo[name]
+            self._cover(self._rebuilt, name, len(self.active) - len(self._todo))
+        if self._todo:
+            return False
+        self.negative, self._next = self._rebuilt, None
+        self.negative.begin()
+        return True
+
+    @property
+    def _rebuilt(self) -> Attributed:
+        if self._next is None:
+            raise InvariantError("no rebuild is under way")
+        return self._next
+
+    # storing: owners are stored as places in the active list, so that equal states are equal bytes
+
+    def dump(self) -> Dump:
+        places = {self._numbers[name]: place for place, name in enumerate(self.active, 1)}
+        todo = [places[self._numbers[name]] for name in self._todo]
+        parts = [kept.dump(places) for kept in (self.negative, self._next) if kept is not None]
+        sizes = [size for numbers, small in parts for size in (len(numbers), len(small))]
+        head = np.array([len(todo), len(parts), *sizes, *todo], np.int64)
+        return Dump(np.concatenate((head, *(numbers for numbers, _ in parts))), np.concatenate([s for _, s in parts]))
+
+    def restore(self, dump: Dump) -> None:
+        names = list(self.active)
+        self._numbers, self._last = {name: place for place, name in enumerate(names, 1)}, len(names)
+        waiting, count = dump.numbers[:2].tolist() if len(dump.numbers) > 1 else (0, 0)
+        places = dump.numbers[2 + 2 * count :][:waiting]
+        known = len(places) == waiting and ((places >= 1) & (places <= len(names))).all()
+        if count not in (1, 2) or len(dump.numbers) < 2 + 2 * count or not known:
+            raise StateError("the stored state of strategy negative-approx is damaged")
+        self._todo = {names[place - 1]: None for place in places.tolist()}
+        numbers, small = dump.numbers[2 + 2 * count + waiting :], dump.small
+        kept = []
+        for length, nodes in dump.numbers[2 : 2 + 2 * count].reshape(-1, 2).tolist():
+            kept.append(self._anew())
+            kept[-1].load(numbers[:length], small[:nodes], len(names))
+            numbers, small = numbers[length:], small[nodes:]
+        self.negative, self._next = kept[0], kept[1] if count == 2 else None
+
+    def check(self) -> None:
+        """Negative rectangles and all `CoveredBy` tile the domain; each `CoveredBy` lies inside its owner."""
+        names = {number: name for name, number in self._numbers.items()}
+        if set(self._numbers) != set(self.active):
+            raise InvariantError("the numbered subscriptions are not the active ones")
+        for kept in (self.negative, self._next):
+            if kept is not None:
+                kept.check()
+                for owner, tile in zip(*kept.tiles(), strict=True):
+                    if owner != NEGATIVE:
+                        self._check_inside(names.get(int(owner)), tile)
+
+    def _check_inside(self, owner: Name | None, tile: Keys) -> None:
+        boxes = np.empty((0, 2, self.space.dims), np.int64) if owner is None else self.active.keys(owner)
+        touching = np.array([k for k, box in enumerate(boxes) if meets(box, tile)], np.int64)
+        if len(subtract_all(tile, boxes, touching, True)):
+            raise InvariantError(f"{tile.tolist()} is attributed to {owner}, which does not cover it")
