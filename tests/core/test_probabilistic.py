@@ -28,6 +28,7 @@ from state.strategies import Spec, Strategy, Verdict, probabilistic
 from tests.core import naive
 from tests.core.histories import config_text, configs, events
 from tests.core.naive import name
+from tests.core.shell import Shell
 from tests.core.test_overlay import Diary, message_of
 
 SQUARE, FOUR = pinwheel(20, side=100)
@@ -379,6 +380,29 @@ def test_metrics_show_the_measured_error_beside_the_promised_one(tmp_path: Path)
     assert withheld
     assert all(d["bound"] == pytest.approx(0.96**10) for d in withheld)
     assert all(d["bound"] is None for d in decisions if d["reason"] == "gap")
+
+
+def test_the_streaming_shell_writes_the_same_rows(tmp_path: Path) -> None:
+    """Bounds and audits through state at rest, parcels and Arrow tables."""
+    config = parse(CHAIN)
+    shell, lines = Shell(config), []
+    for k in range(0, 4_000, 200):
+        s, four = shifted(k)
+        for n, box in enumerate([*four, s]):
+            where = {"x": [box.lo[0], box.hi[0] - 1], "y": [box.lo[1], box.hi[1] - 1]}
+            lines.append({"kind": "subscribe", "broker": "a", "client": "c", "id": f"{k}.{n}", "where": where})
+    for line in lines:
+        shell.send(line)
+    shell.settle(most=7)
+    simulate(config, (json.dumps(line).encode() for line in lines), out=tmp_path)
+    written = [json.loads(line) for line in (tmp_path / "decisions.jsonl").read_text().splitlines()]
+    key = ("broker", "link", "subscription", "action", "reason", "bound", "nodes")
+    decided = shell.tables()["decisions"]
+    assert [[row[k] for k in key] for row in decided] == [[row[k] for k in key] for row in written]
+    assert {row["reason"] for row in decided} >= {"gap", "probably covered", "audited: gap"}
+    metrics = shell.tables()["metrics"]
+    assert sum(row["wrong"] for row in metrics) > 0
+    assert sum(row["promised"] for row in metrics) == pytest.approx(0.96**10 * sum(row["audited"] for row in metrics))
 
 
 def test_proofs_have_the_bound_0() -> None:
