@@ -118,7 +118,8 @@ class Probabilistic(Strategy):
 
     def _seed(self, q: Keys) -> int:
         """Where the guesses for a box begin."""
-        return int.from_bytes(blake2b(q.astype("<i8").tobytes(), key=self._salt, digest_size=8).digest(), "little", signed=True)
+        digest = blake2b(q.astype("<i8").tobytes(), key=self._salt, digest_size=8).digest()
+        return int.from_bytes(digest, "little", signed=True)
 
     def _audited(self, boxes: Boxes, verdict: Verdict) -> Verdict:
         """A sample decided again exactly; where that takes more than the budget of `union`, not counted."""

@@ -5,7 +5,8 @@ cubes down until all but `epsilon` of the space in which a container can lie has
 made. What is found is compared by exact keys, so a YES is a proof; what is not found is forwarded, which is safe.
 
 Each attribute's domain is cut into 2^bits cells of equal natural length. The map is monotone, so whoever contains a box
-also dominates it in cells: rounding hides nobody.
+also dominates it in cells: rounding hides nobody. (A domain with few values is spread over all cells, unlike in
+`state.cells`: shares of the volume mean nothing if most of the universe can never hold a point.)
 """
 
 from __future__ import annotations

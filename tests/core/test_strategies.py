@@ -291,6 +291,22 @@ def test_cover_takes_the_tree_when_there_are_many(monkeypatch: pytest.MonkeyPatc
     assert strategy._tree is not None
 
 
+@all_dims
+@pytest.mark.parametrize("bits", [1, 2, 10])
+def test_zcurve_that_searches_everything_withholds_what_cover_does(bits: int, dims: int) -> None:
+    spec = Spec("zcurve", (("bits", bits), ("budget", 10**6), ("epsilon", 0.0)))
+    curve, exact = World(spec, dims), World(Spec("cover"), dims)
+    for rng, shape in histories(11, dims, 60):
+        verdict = curve.subscribe(shape)
+        assert verdict.covered == exact.subscribe(shape).covered
+        assert verdict.covered or verdict.reason == "no single cover"
+        state = rng.bit_generator.state
+        maybe_unsubscribe(curve, rng)
+        rng.bit_generator.state = state
+        maybe_unsubscribe(exact, rng)
+        curve.strategy.check()
+
+
 def test_cover_does_not_see_unions() -> None:
     world = World(Spec("cover"), 1)
     world.subscribe(keys((0,), (3,))[None])
