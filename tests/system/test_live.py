@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import shutil
-import signal
 import subprocess
 import sys
 from collections import Counter
@@ -305,10 +304,3 @@ def check_damage(job: Job, copy: Path) -> None:
     job.start()
     job.archive_settled()
     assert job.terminate() == 0
-
-
-def test_ctrl_c_stops_cleanly(job: Job) -> None:
-    job.start("--only", "router")
-    assert job.process is not None
-    job.process.send_signal(signal.SIGINT)
-    assert job.process.wait(timeout=120) == 0
