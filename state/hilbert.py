@@ -238,13 +238,14 @@ def descend(box: Cells, bits: int, depth: int, most: int, out: Ranges, begin: in
 
 @kernel
 def descend_all(boxes: Cells, bits: int, depth: int, most: int) -> tuple[Ranges, NDArray[np.int64]]:
-    """The ranges of each box, one after the other, and where those of each end; -1 where there were too many."""
+    """The ranges of each box, one after the other, and where those of each end; the last is -1 if one had too many."""
     out = np.empty((16, 2), np.int64)
     ends = np.empty(len(boxes), np.int64)
     end = 0
     for k in range(len(boxes)):
         out, ends[k] = descend(boxes[k], bits, depth, most, out, end)
         if ends[k] < 0:
+            ends[-1] = -1  # not reached, so nothing stands there yet
             return out[:0].copy(), ends
         end = ends[k]
     return out[:end].copy(), ends

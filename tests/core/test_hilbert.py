@@ -137,3 +137,14 @@ def test_merging_and_bridging(pairs: list[tuple[int, int]], most: int) -> None:
     few = bridge_smallest(union, most)
     assert len(few) == min(most, len(union))
     assert {*cells} <= {key for first, last in few.tolist() for key in range(first, last + 1)}
+
+
+def test_where_the_first_of_two_boxes_is_too_much_both_are_still_held() -> None:
+    """A box that needs too many halves must not take the boxes after it along."""
+    curve = Curve(dims=4, bits=8)
+    large, small = np.array([[1] * 4, [250] * 4]), np.array([[0, 0, 0, 3], [0, 0, 0, 3]])
+    for boxes in (np.stack((large, small)), np.stack((small, large)), np.stack((large, large, small))):
+        ranges, _ = curve.outer_ranges(boxes, 16)
+        corners = curve.keys(np.concatenate((large, small)))
+        assert 1 <= len(ranges) <= 16
+        assert all(((ranges[:, 0] <= key) & (key <= ranges[:, 1])).any() for key in corners)
