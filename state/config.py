@@ -339,6 +339,8 @@ def _check_ranges(config: Config) -> None:
 
 
 def _grid(space: Space, spec: Spec, where: str) -> str:
+    if spec.name == "hybrid":
+        grid_of(space, spec, where)
     return str(grid_of(space, spec, where)) if spec.by_ranges else ""
 
 

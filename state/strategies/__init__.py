@@ -20,6 +20,7 @@ from state.strategies.auto import Auto
 from state.strategies.base import Dump, Strategy, Verdict
 from state.strategies.cover import Cover
 from state.strategies.flood import Flood
+from state.strategies.hybrid import Hybrid
 from state.strategies.negative import Negative
 from state.strategies.negative_approx import NegativeApprox
 from state.strategies.probabilistic import Probabilistic
@@ -29,7 +30,7 @@ from state.strategies.zcurve import MOST_BITS, Curve
 __all__ = ["PARAMETERS", "STRATEGIES", "Dump", "Spec", "Strategy", "Verdict"]
 
 STRATEGIES: dict[str, type[Strategy]] = {
-    s.name: s for s in (Flood, Cover, Curve, Union, Negative, NegativeApprox, Probabilistic, Auto)
+    s.name: s for s in (Flood, Cover, Curve, Union, Negative, NegativeApprox, Probabilistic, Auto, Hybrid)
 }
 
 
@@ -69,6 +70,9 @@ def dims_rule(value: object) -> bool:
 
 DIMS = Rule(dims_rule, "a list of attributes, or 'selective:N'")
 BITS = Rule(lambda value: whole(1).holds(value) and cast(int, value) <= 63, "a whole number from 1 to 63")
+INNER = Rule(lambda value: isinstance(value, str | Mapping), "the name or table of another strategy")
+INSIDE = ("union", "negative", "cover")
+"""Strategies that `hybrid` may be put in front of."""
 BY_RANGES = "mics"
 """The strategy under which links speak in ranges of a curve; not a `Strategy`, see `rangetold`."""
 
@@ -115,6 +119,7 @@ PARAMETERS: dict[str, dict[str, Rule]] = {
         "capped": one_of("withhold", "forward"),
     },
     "auto": {"budget": whole(1)},
+    "hybrid": {"inner": INNER, "bits": BITS, "dims": DIMS},
     BY_RANGES: {
         "bits": BITS,
         "cells": one_of("equal", "fitted"),
@@ -154,6 +159,8 @@ class Spec:
         covering = str(parameters.pop("covering", "lazy"))
         pruning = _pruning(parameters, where)
         plain = {key: tuple(value) if isinstance(value, list) else value for key, value in parameters.items()}
+        if "inner" in plain:
+            plain["inner"] = _inner(plain["inner"], f"{where}.inner")
         return cls(name, tuple(sorted(plain.items())), covering, pruning)
 
     @property
@@ -163,7 +170,8 @@ class Spec:
 
     def build(self, space: Space, active: BoxList) -> Strategy:
         """The strategy itself, on top of a list of active subscriptions."""
-        return STRATEGIES[self.name](space, active, **dict(self.parameters))
+        given = {key: value.build if isinstance(value, Spec) else value for key, value in self.parameters}
+        return STRATEGIES[self.name](space, active, **given)
 
     @property
     def proves(self) -> bool:
@@ -182,6 +190,8 @@ class Spec:
 
 
 def _said(value: object) -> str:
+    if isinstance(value, Spec):
+        return f"({value})" if value.parameters else str(value)
     return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
@@ -195,6 +205,13 @@ def _pruning(parameters: dict[str, Any], where: str) -> Pruning | None:
             rule = f"there is nothing to stop without prune = {' or '.join(repr(d) for d in DIMENSIONS)}"
             raise ConfigError(f"{where}.{key}", value, rule, f"add prune, or remove {key}")
     return None
+
+
+def _inner(given: object, where: str) -> Spec:
+    spec = Spec.of(given, where)
+    if spec.name not in INSIDE or spec != Spec(spec.name, spec.parameters):
+        raise ConfigError(where, str(spec), f"inside hybrid there is {', '.join(INSIDE)}, lazy", "choose one of these")
+    return spec
 
 
 def _table(given: object, where: str) -> Mapping[str, object]:

@@ -28,6 +28,8 @@ BOX_TABLES = [
     '{name = "cover", covering = "active"}',
     '{name = "union", prune = "network", prunings = 4}',
     '{name = "cover", index = "tree"}',
+    '{name = "hybrid", inner = "negative", bits = 2, dims = ["x", "colour"]}',
+    '{name = "hybrid", inner = "cover", dims = "selective:1", covering = "active"}',
     '{name = "zcurve", bits = 2, epsilon = 0.4, budget = 6, covering = "active"}',
     '{name = "negative-approx", k = 1}',
     '{name = "negative-approx", k = 2, unsubscribe = "approximate", select = "cost", covering = "active"}',

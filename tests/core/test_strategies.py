@@ -55,13 +55,17 @@ TABLES: list[dict[str, Any]] = [
     {"name": "probabilistic"},
     {"name": "probabilistic", "delta": 0.3, "trials": 1000, "audit": True},
     {"name": "probabilistic", "trials": 50, "capped": "forward"},
+    {"name": "hybrid"},
+    {"name": "hybrid", "inner": "negative", "bits": 2},
+    {"name": "hybrid", "inner": {"name": "cover"}, "dims": ["x0"]},
     {"name": "auto"},
     {"name": "auto", "budget": 3},
 ]
 ALMOST_NEVER = 1e-6
 """A YES that is wrong with no higher probability is taken for a proof here: the guesses are the same in every run."""
 SPECS = {str(Spec.of(table, "test")): Spec.of(table, "test") for table in TABLES}
-EXACT = [text for text in SPECS if text.split()[0] in ("union", "negative", "auto") and "budget" not in text]
+EXACT_NAMES = ("union", "negative", "auto", "hybrid")
+EXACT = [t for t in SPECS if t.split()[0] in EXACT_NAMES and "budget" not in t and "inner=cover" not in t]
 every_strategy = pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 exact_strategies = pytest.mark.parametrize("spec", [SPECS[text] for text in EXACT], ids=EXACT)
 all_dims = pytest.mark.parametrize("dims", SIZES)

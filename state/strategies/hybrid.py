@@ -1,0 +1,99 @@
+"""`hybrid`: a Hilbert index in front of an exact strategy (subscription indexing, section 5 of the MICS paper).
+
+The trouble with exact strategies is the number of active subscriptions they look at. Most share no point with the one
+in question; in many attributes, almost all. So the active ones are indexed by the ranges of their cells in a few
+attributes, the most selective ones, and only those whose ranges meet the question's are handed to the inner strategy:
+
+    question ──▶ its ranges ──index──▶ whose ranges meet them ──▶ inner strategy on these alone ──▶ its verdict
+
+Two boxes that share a point share a cell, so nothing that could help to cover is ever left out, and the answer is the
+inner strategy's answer: exact where it is exact. Cells here only decide who is looked at, so boxes travel, and `hybrid`
+may be chosen link by link. `nodes` counts the candidates and what the inner strategy did with them.
+
+Only as many ranges are indexed as pay (`MOST`): an index that finds a few too many is still right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from state.boxes import Boxes, stack
+from state.boxlist import BoxList
+from state.cells import Grid
+from state.errors import InvariantError
+from state.hilbert import Cells
+from state.messages import Name
+from state.rangeindex import RangeIndex
+from state.space import Space
+from state.strategies.base import Strategy, Verdict
+from state.strategies.union import Union
+
+MOST = 32
+"""Ranges indexed for one subscription."""
+Build = Callable[[Space, BoxList], Strategy]
+
+
+class Hybrid(Strategy):
+    """The inner strategy, on those active subscriptions alone that an index finds."""
+
+    name = "hybrid"
+
+    def __init__(
+        self,
+        space: Space,
+        active: BoxList,
+        inner: Build = Union,
+        bits: int | None = None,
+        dims: str | Sequence[str] | None = None,
+    ) -> None:
+        super().__init__(space, active)
+        self._inner, self._grid = inner, Grid(space, bits, "equal", dims)
+        self._fill()
+
+    def _fill(self) -> None:
+        """Index the whole active list, in order; all boxes become cells at once."""
+        self._index = RangeIndex()
+        self._names: list[Name | None] = []
+        self._places: dict[Name, int] = {}
+        keys = [self.active.keys(name) for name in self.active]
+        if keys:
+            cells = np.split(self._grid.cell_boxes(np.concatenate(keys)), np.cumsum([len(k) for k in keys])[:-1])
+            for name, boxes in zip(self.active, cells, strict=True):
+                self._enter(name, boxes)
+
+    def decide(self, boxes: Boxes) -> Verdict:
+        candidates = self.candidates(boxes)
+        found = BoxList(self.space.dims, [(name, self.active.keys(name)) for name in candidates])
+        inner = self._inner(self.space, found)
+        for name in candidates:
+            inner.added(name, found.boxes(name))
+        verdict = inner.decide(boxes)
+        return replace(verdict, nodes=verdict.nodes + len(candidates))
+
+    def candidates(self, boxes: Boxes) -> list[Name]:
+        """The active subscriptions that may share a point with these boxes, in order of arrival."""
+        ranges, _ = self._grid.ranges(stack(boxes, self.space.dims), MOST)
+        return [name for place in self._index.meeting(ranges) if (name := self._names[place]) is not None]
+
+    def added(self, name: Name, boxes: Boxes) -> None:
+        self._enter(name, self._grid.cell_boxes(stack(boxes, self.space.dims)))
+
+    def _enter(self, name: Name, cells: Cells) -> None:
+        self._places[name] = len(self._names)
+        self._names.append(name)
+        self._index.add(self._grid.curve.outer_ranges(cells, MOST)[0], self._places[name])
+
+    def removed(self, name: Name, boxes: Boxes) -> None:
+        place = self._places.pop(name)
+        self._names[place] = None
+        self._index.remove(self._grid.ranges(stack(boxes, self.space.dims), MOST)[0], place)
+        if len(self._names) > 2 * len(self._places) + 64:
+            self._fill()  # without the places of those that are gone
+
+    def check(self) -> None:
+        self._index.check()
+        if list(self._places) != list(self.active) or sorted(self._places.values()) != list(self._places.values()):
+            raise InvariantError("the index does not hold exactly the active subscriptions, in order")
