@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 BENCHES: dict[str, str] = {
     "core": "matching, deciding, simulating; against an R-tree and the paper's method on one",
+    "negative-space": "Tables 1 and 2 and Fig. 10 to 15 of the negative-space paper; index, order, on demand",
     "zcurve": "approximate covering on a Z curve, exact covering by a k-d tree",
     "probabilistic": "the scenarios of the paper on probabilistic subsumption, and false answers",
     "router": "the live router: against a pass-through query, with growing state, hop by hop, with the archive",
@@ -19,4 +20,4 @@ BENCHES: dict[str, str] = {
 
 def run(name: str, step: Step, *, quick: bool) -> Report:
     """Run one benchmark, saying what it does."""
-    return cast("Report", import_module(f"bench.{name}").run(step, quick=quick))
+    return cast("Report", import_module(f"bench.{name.replace('-', '_')}").run(step, quick=quick))

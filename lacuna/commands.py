@@ -20,6 +20,8 @@ from bench import BENCHES
 from lacuna.chain import chain
 from lacuna.client_commands import show_summary
 from lacuna.config_file import read_config, warn
+from lacuna.explain import add_explain
+from lacuna.lint import add_lint
 from lacuna.simulate import simulate
 from lacuna.steps import steps
 from state.errors import ConfigError
@@ -160,7 +162,7 @@ def add_bench(sub: Subparsers) -> None:
         help="measure, and compare with the papers and with peers",
         description="Measure. Figures are ratios within one run.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="benchmarks:\n" + "\n".join(f"  {name:<10} {about}" for name, about in BENCHES.items()),
+        epilog="benchmarks:\n" + "\n".join(f"  {name:<14} {about}" for name, about in BENCHES.items()),
     )
     command.add_argument("name", nargs="?", choices=sorted(BENCHES), metavar="NAME", help="default: all of them")
     command.add_argument("--quick", action="store_true", help="a minute or two, the same shape")
@@ -182,4 +184,4 @@ def run_bench(args: argparse.Namespace) -> int:
     return 0
 
 
-COMMANDS: tuple[Callable[[Subparsers], None], ...] = (add_simulate, add_chain, add_bench)
+COMMANDS: tuple[Callable[[Subparsers], None], ...] = (add_simulate, add_explain, add_lint, add_chain, add_bench)

@@ -156,9 +156,13 @@ def _paint_all(
 @kernel
 def _paint_each(
     nodes: Nodes, used: int, domain: Keys, q: Keys, boxes: Keys, colours: Numbers, by_overlap: bool
-) -> tuple[Nodes, int, int, int]:
-    """Paint what is negative of `q` in each of these boxes, which all meet it, in their colours; as `_paint_all`."""
+) -> tuple[Nodes, int, int, int, NDArray[np.bool_]]:
+    """Paint what is negative of `q` in each of these boxes, which all meet it, in their colours; as `_paint_all`.
+
+    Also returns for each box whether anything was painted.
+    """
     negative, dead = 0, 0
+    met = np.empty(len(boxes), np.bool_)
     for k in range(len(boxes)):
         part = q.copy()
         for i in range(q.shape[1]):
@@ -166,9 +170,10 @@ def _paint_each(
             part[1, i] = min(part[1, i], boxes[k, 1, i])
         leaves, found = _leaves(nodes, domain, part, NEGATIVE, -1)
         nodes, used, fewer, freed = _paint_all(nodes, used, leaves, found, part, colours[k], by_overlap)
+        met[k] = len(leaves) > 0
         negative += fewer
         dead += freed
-    return nodes, used, negative, dead
+    return nodes, used, negative, dead, met
 
 
 @kernel
@@ -252,14 +257,19 @@ class CutTree:
 
     def paint(self, leaves: Numbers, boxes: Keys, q: Keys, colour: int, *, by_overlap: bool) -> None:
         """Give the part in `q` of these leaves, just found and of one colour, another: to or from NEGATIVE."""
-        self._took(_paint_all(self._nodes, self._used, leaves, boxes, q, colour, by_overlap))
+        self._took(*_paint_all(self._nodes, self._used, leaves, boxes, q, colour, by_overlap))
 
-    def paint_each(self, q: Keys, boxes: Keys, colours: Numbers, *, by_overlap: bool) -> None:
-        """Give what is negative of `q` in these boxes, which all meet it, the colour of the first box that has it."""
-        self._took(_paint_each(self._nodes, self._used, self.domain, q, boxes, colours, by_overlap))
+    def paint_each(self, q: Keys, boxes: Keys, colours: Numbers, *, by_overlap: bool) -> NDArray[np.bool_]:
+        """Give what is negative of `q` in these boxes, which all meet it, the colour of the first box that has it.
 
-    def _took(self, painted: tuple[Nodes, int, int, int]) -> None:
-        self._nodes, self._used, negative, dead = painted
+        Returns for each box whether there was anything. One call for many boxes, so it is as fast as it can be.
+        """
+        painted = _paint_each(self._nodes, self._used, self.domain, q, boxes, colours, by_overlap)
+        self._took(*painted[:4])
+        return painted[4]
+
+    def _took(self, nodes: Nodes, used: int, negative: int, dead: int) -> None:
+        self._nodes, self._used = nodes, used
         self._negative += negative
         self._dead += dead
         if 2 * self._dead > self._used + 64:

@@ -98,6 +98,11 @@ class NegativeTree:
     def cover(self, q: Keys) -> None:
         self._paint(q, NEGATIVE, COVERED)
 
+    def cover_all(self, boxes: Keys) -> NDArray[np.bool_]:
+        """Fig. 6 for a run of subscriptions, in one call: for each, whether it was *not* covered by those before it."""
+        colours = np.full(len(boxes), COVERED, np.int64)
+        return self._tree.paint_each(self._tree.domain, boxes, colours, by_overlap=self._by_overlap)
+
     def uncover(self, pieces: Keys) -> None:
         for piece in pieces:
             self._paint(piece, COVERED, NEGATIVE)
@@ -107,8 +112,7 @@ class NegativeTree:
 
     def join(self, active: Keys) -> None:
         self._tree = CutTree(self._tree.domain)
-        for box in active:
-            self.cover(box)
+        self.cover_all(active)
 
     def rectangles(self) -> Keys:
         return self._tree.leaves(self._tree.domain, NEGATIVE)[1].copy()

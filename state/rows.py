@@ -34,6 +34,7 @@ TABLES: dict[str, dict[str, str]] = {
         "coverers": "ids of the active subscriptions whose union covers it, when withheld",
         "witness": "a box inside it that the strategy found uncovered, as a filter, when forwarded or promoted",
         "boxes": "the number of boxes of the subscription",
+        "shape": "the subscription as a list of filters, a box each; null when cancelled or dropped, or if very many",
         "bound": "with what probability at most it is wrong to withhold it: 0 where that is proved, null if forwarded",
         "nodes": "boxes (under mics: ranges) looked at to decide: the work, the same on every machine",
         "ranges": "under mics: how many ranges of the curve it is",
@@ -115,6 +116,8 @@ COUNTS = tuple(_METRICS[_METRICS.index("subscribes") : _METRICS.index("heard")])
 """The counters among the columns of `metrics`."""
 MOST_CELLS = 2**63 - 1
 """More bridged cells than that are not counted."""
+MOST_SHAPE = 64
+"""A subscription of more boxes is not written out in every decision."""
 MOST_VALUE = 4096
 """A reject keeps this many characters of the refused value."""
 
@@ -135,6 +138,7 @@ def decision_row(decision: Decision, link: Link, time: int, batch: int) -> Row:
         "coverers": [name.id for name in decision.coverers],
         "witness": _witness(setup.space, decision),
         "boxes": len(decision.boxes),
+        "shape": _shape(setup.space, decision),
         "bound": decision.bound,
         "nodes": decision.nodes,
         **_reach(decision),
@@ -160,6 +164,12 @@ def _reach(decision: Decision) -> Row:
 def _witness(space: Space, decision: Decision) -> Row | None:
     box = decision.witness
     return None if box is None else dict(space.describe(box.lo, box.hi))
+
+
+def _shape(space: Space, decision: Decision) -> list[Row] | None:
+    if decision.action in ("cancel", "drop") or len(decision.boxes) > MOST_SHAPE:
+        return None
+    return [dict(space.where(box.lo, box.hi)) for box in decision.boxes]
 
 
 def route_row(setup: Setup, publication: str, origin: str, forward: bool, time: int, batch: int) -> Row:

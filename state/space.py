@@ -298,6 +298,11 @@ class Space:
         ends = zip(self.attributes, lo, hi, strict=True)
         return {a.name: a.range_of(low, high) for a, low, high in ends}
 
+    def where(self, lo: Corner, hi: Corner) -> dict[str, list[int | float | str]]:
+        """The shortest `where` that asks for a box: what it does not constrain is not named."""
+        ends = zip(self.attributes, lo, hi, strict=True)
+        return {a.name: a.range_of(low, high) for a, low, high in ends if (low, high) != (a.low, a.high + 1)}
+
     def describe_point(self, keys: Corner) -> dict[str, int | float | str]:
         """A point's values by attribute; the inverse of `point`."""
         return {a.name: a.value(key) for a, key in zip(self.attributes, keys, strict=True)}

@@ -161,7 +161,8 @@ class Advance:
         count_decisions(self._counts, decisions)
         for decision in decisions:
             row = decision_row(decision, self._state, self._now, self._batch)
-            row["witness"] = None if row["witness"] is None else msgspec.json.encode(row["witness"]).decode()
+            for column in ("witness", "shape"):
+                row[column] = None if row[column] is None else _json(row[column]).decode()
             self._add("decisions", row | {"time": self._now})
             self._letters += [pack_message(message) for message in decision.messages()]
 

@@ -1,0 +1,159 @@
+"""A decision as a picture, in two attributes: what was active, what was uncovered, the subscription, the witness.
+
+With more than two attributes the picture is a slice, not a projection: the other attributes stand still at the low
+corner of the witness (or of the subscription, where there is no witness), and what does not reach that slice is not
+drawn. A projection would show boxes on top of each other that never meet.
+
+The uncovered part is computed anew from what was active at that moment, in the slice: the negative rectangles of the
+picture. A strategy that keeps others, or none, decides the same where it is exact.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lacuna.history import Source, active_at, name_of, shape_of, witness_of
+from state.boxes import Boxes, stack
+from state.errors import LacunaError
+from state.messages import Name
+from state.negative import NegativeTree
+from state.rows import Row
+from state.space import Attribute, Keys, Space
+
+FORMATS = (".png", ".svg")
+MOST_LABELS = 20
+DAY = 86_400_000_000
+
+
+def draw(source: Source, name: Name, link: str, file: str, attributes: list[str] | None) -> str:
+    """Draw the last decision about a subscription on a link, and its circumstances; the file."""
+    space = source.config.space
+    if Path(file).suffix not in FORMATS:
+        raise LacunaError(f"--draw {file}: a drawing is a {' or '.join(FORMATS)} file. Remedy: name it so")
+    chosen = _axes(space, attributes)
+    broker, _, neighbour = link.partition(">")
+    rows = source.decisions(broker=broker, link=neighbour)
+    mine = [k for k, row in enumerate(rows) if name_of(row) == name and row["shape"] is not None]
+    if not mine:
+        raise LacunaError(f"{name.id}: its filter was not recorded on {link}. Remedy: draw another link")
+    picture = Picture(space, chosen, rows[mine[-1]], active_at(space, rows, mine[-1]))
+    picture.save(file, f"{name.id} of {name.client} at {name.broker}, {link}")
+    return file
+
+
+def _axes(space: Space, names: list[str] | None) -> tuple[int, int]:
+    known = [attribute.name for attribute in space.attributes]
+    wanted = known[:2] if names is None else names
+    if len(set(wanted)) < 2:
+        raise LacunaError("--attributes: a drawing needs two different attributes. Remedy: name two of them")
+    for name in wanted:
+        if name not in known:
+            raise LacunaError(f"--attributes {name}: no such attribute. Remedy: choose two of {', '.join(known)}")
+    return known.index(wanted[0]), known.index(wanted[1])
+
+
+class Picture:
+    """What there is to see of one decision in one slice."""
+
+    def __init__(self, space: Space, axes: tuple[int, int], row: Row, active: dict[Name, Boxes | None]) -> None:
+        self._space, self._axes, self._row = space, list(axes), row
+        subscription = shape_of(space, row) or ()
+        witness = witness_of(space, row)
+        self._at = np.array((*witness, *subscription)[0].lo, np.int64)
+        self._still = [i for i in range(space.dims) if i not in axes]
+        self._subscription, self._witness = self._cut(subscription), self._cut(witness)
+        self._active = {name: self._cut(boxes) for name, boxes in active.items() if boxes is not None}
+        self._unknown = sum(boxes is None for boxes in active.values())
+
+    def _cut(self, boxes: Boxes) -> Keys:
+        """The part of these boxes in the slice, in the two attributes."""
+        keys, still = stack(boxes, self._space.dims), self._still
+        reaches = (keys[:, 0, still] <= self._at[still]) & (self._at[still] < keys[:, 1, still])
+        return keys[reaches.all(axis=1)][:, :, self._axes]
+
+    def negative(self) -> Keys:
+        """What is uncovered in the slice, as disjoint rectangles."""
+        domain = np.array(self._space.domain, np.int64)[:, self._axes]
+        space = NegativeTree(np.ascontiguousarray(domain), by_overlap=True)
+        for boxes in self._active.values():
+            space.cover_all(np.ascontiguousarray(boxes))
+        return space.rectangles()
+
+    def save(self, file: str, title: str) -> None:
+        """Draw it into a file."""
+        import matplotlib  # here: it takes a second to import
+
+        matplotlib.use("Agg")
+        from matplotlib import pyplot
+
+        figure, axes = pyplot.subplots(figsize=(8, 7))
+        coverers = set(self._row["coverers"])
+        self._add(axes, self.negative(), "negative rectangles", facecolor="#f6d5d0", edgecolor="#d9a59c", linewidth=0.5)
+        for name, boxes in self._active.items():
+            covers = name.id in coverers
+            colour = "#3b7d4f" if covers else "#7d8a99"
+            label = "active, covers it" if covers else "active"
+            self._add(axes, boxes, label, facecolor=(*_rgb(colour), 0.15), edgecolor=colour, linewidth=1.2)
+            if covers and len(coverers) <= MOST_LABELS:
+                self._name(axes, boxes, name.id)
+        self._add(axes, self._subscription, "the subscription", facecolor="none", edgecolor="#1f4e9c", linewidth=2.5)
+        self._add(axes, self._witness, "witness", facecolor="#d43f2a", edgecolor="#8c1d0e", linewidth=1.0, alpha=0.7)
+        for axis, i in zip((axes.xaxis, axes.yaxis), self._axes, strict=True):
+            _scale(axes, axis, self._space.attributes[i])
+        axes.set_title(f"{title}\n{self._row['action']}: {self._row['reason']}{self._slice()}", fontsize=9)
+        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.09), ncols=5, fontsize=8, frameon=False)
+        figure.savefig(file, dpi=130, bbox_inches="tight", metadata={"Date": None} if file.endswith("svg") else None)
+        pyplot.close(figure)
+
+    def _slice(self) -> str:
+        parts = [
+            f"{a.name} = {a.value(int(self._at[i]))}" for i, a in enumerate(self._space.attributes) if i in self._still
+        ]
+        unknown = f"; {self._unknown} active ones have no recorded filter" if self._unknown else ""
+        return (f"\nslice at {', '.join(parts)}" if parts else "") + unknown
+
+    def _add(self, axes: Any, boxes: Keys, label: str, **style: Any) -> None:
+        from matplotlib.patches import Rectangle
+
+        seen = axes.get_legend_handles_labels()[1]
+        for k, box in enumerate(boxes):
+            (x0, x1), (y0, y1) = (
+                _ends(self._space.attributes[i], *box[:, n].tolist()) for n, i in enumerate(self._axes)
+            )
+            style["label"] = label if k == 0 and label not in seen else None
+            axes.add_patch(Rectangle((x0, y0), x1 - x0, y1 - y0, **style))
+
+    def _name(self, axes: Any, boxes: Keys, id: str) -> None:
+        for box in boxes[:1]:
+            (x0, _), (_, y1) = (_ends(self._space.attributes[i], *box[:, n].tolist()) for n, i in enumerate(self._axes))
+            axes.annotate(id, (x0, y1), xytext=(3, -10), textcoords="offset points", fontsize=8, color="#3b7d4f")
+
+
+def _rgb(colour: str) -> tuple[float, float, float]:
+    red, green, blue = (int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5))
+    return red, green, blue
+
+
+def _ends(attribute: Attribute, lo: int, hi: int) -> tuple[float, float]:
+    """The keys [lo, hi) on a natural axis; timestamps as days since 1970, as matplotlib counts them."""
+    match attribute.kind:
+        case "float":
+            return float(attribute.value(lo)), float(attribute.value(hi - 1))
+        case "timestamp":
+            return lo / DAY, hi / DAY
+        case _:
+            return float(lo), float(hi)
+
+
+def _scale(axes: Any, axis: Any, attribute: Attribute) -> None:
+    low, high = _ends(attribute, attribute.low, attribute.high + 1)
+    margin = (high - low or 1.0) * 0.02
+    (axes.set_xlim if axis is axes.xaxis else axes.set_ylim)(low - margin, high + margin)
+    axis.set_label_text(attribute.name)
+    if attribute.kind == "timestamp":
+        axis.axis_date()
+    if attribute.kind == "category":
+        axis.set_ticks([k + 0.5 for k in range(len(attribute.values))], labels=list(attribute.values))

@@ -1,0 +1,237 @@
+"""`lacuna explain`: why a subscription was or was not forwarded, link by link, from its own broker outward.
+
+Everything is read from the decisions in the tables (`lacuna.history`). On each link the last decision counts:
+
+    told        the neighbour was told; the witness is a box that nobody told before covers
+    withheld    the neighbour was not told; the coverers together cover it
+    cancelled   the neighbour was told to forget it          dropped   it was withheld, and is gone
+
+Beyond a link that withholds it nobody knows of it, and nobody needs to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.tree import Tree
+
+from lacuna.config_file import read_config
+from lacuna.drawing import draw
+from lacuna.history import Source, name_of
+from state.config import Config
+from state.errors import LacunaError
+from state.messages import Name
+from state.rows import Row
+from state.space import Space
+
+Subparsers = Any
+STATES = {
+    "forward": "told",
+    "promote": "told",
+    "withhold": "withheld",
+    "cancel": "cancelled",
+    "drop": "dropped",
+}
+FOUND = {
+    "possible gap": "perhaps nobody covers",
+    "no single cover": "no single one covers",
+    "flood": "nobody was asked who covers",
+}
+"""What the witness is, where it is less than a proof."""
+LONGEST = 12
+"""Coverers that are named to a person; --json names all."""
+
+
+def add_explain(sub: Subparsers) -> None:
+    command = sub.add_parser(
+        "explain",
+        help="why a subscription was or was not forwarded, link by link",
+        description="Show, link by link from its own broker outward, whether a subscription was forwarded and why: who "
+        "covers it, or a box that nobody covers. Reads the tables of the lake, or the files of a simulation.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="examples:\n  lacuna explain s3\n  lacuna explain s3 --from out --draw s3.png --attributes price volume",
+    )
+    command.add_argument("subscription", metavar="SUBSCRIPTION", help="the id that the client chose")
+    command.add_argument("--client", metavar="NAME", help="whose it is, where several clients chose the same id")
+    command.add_argument("--broker", metavar="B", help="the broker that the client is attached to")
+    command.add_argument(
+        "--config", default="lacuna.toml", metavar="F", help="the configuration (default: %(default)s)"
+    )
+    command.add_argument("--from", dest="folder", metavar="DIR", help="read what `simulate --out` wrote, not the lake")
+    command.add_argument("--draw", metavar="F", help="draw the situation on one link into a .png or .svg file")
+    command.add_argument(
+        "--attributes", nargs=2, metavar=("A", "B"), help="the attributes to draw (default: the first two)"
+    )
+    command.add_argument("--link", metavar="B>M", help="the link to draw (default: the first that decided)")
+    command.add_argument("--json", action="store_true", help="print one JSON object")
+    command.set_defaults(run=run_explain)
+
+
+def run_explain(args: argparse.Namespace) -> int:
+    config = read_config(args.config)
+    source = Source(config, Path(args.folder) if args.folder else None)
+    rows = source.decisions(subscription=args.subscription)
+    name = the_one(rows, source, args.subscription, args.client, args.broker)
+    steps = list(chain(config, [row for row in rows if name_of(row) == name]))
+    drawn = None
+    if args.draw:
+        link = chosen_link(steps, args.link)
+        drawn = draw(source, name, link, args.draw, args.attributes)
+    if args.json:
+        print(json.dumps(as_json(name, steps, drawn)))
+    else:
+        show(config.space, name, steps, drawn)
+    return 0
+
+
+# Who
+
+
+def the_one(rows: list[Row], source: Source, id: str, client: str | None, broker: str | None) -> Name:
+    """The subscription that is meant."""
+    names = dict.fromkeys(map(name_of, rows))
+    fitting = [n for n in names if client in (None, n.client) and broker in (None, n.broker)]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        which = ", ".join(f"--client {name.client} --broker {name.broker}" for name in fitting)
+        raise LacunaError(f"{id}: {len(fitting)} subscriptions have this id. Remedy: say which: {which}")
+    others = ", ".join(f"{name.client} at {name.broker}" for name in names)
+    known = f" (it is recorded for {others})" if others else ""
+    raise LacunaError(
+        f"{id}: no decision about such a subscription is recorded in {source.where}{known}. Remedy: look for the id in "
+        "rejects; wait until the archive has caught up; a broker without neighbours decides nothing"
+    )
+
+
+# What
+
+
+@dataclass(frozen=True)
+class Step:
+    """One link: all that was decided there about the subscription, the last of it counts."""
+
+    depth: int
+    broker: str
+    link: str
+    rows: list[Row]
+
+    @property
+    def last(self) -> Row:
+        return self.rows[-1]
+
+    @property
+    def state(self) -> str:
+        return STATES[self.last["action"]]
+
+    @property
+    def name(self) -> str:
+        return f"{self.broker}>{self.link}"
+
+
+def chain(config: Config, rows: list[Row]) -> Iterator[Step]:
+    """The links that decided about one subscription, from its own broker outward."""
+    by_link: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        by_link[row["broker"], row["link"]].append(row)
+
+    def outward(broker: str, origin: str | None, depth: int) -> Iterator[Step]:
+        for link in config.overlay.neighbours.get(broker, ()):
+            if link != origin and (broker, link) in by_link:
+                yield Step(depth, broker, link, by_link[broker, link])
+                yield from outward(link, broker, depth + 1)
+
+    yield from outward(rows[0]["home"], None, 0)
+
+
+def chosen_link(steps: list[Step], wanted: str | None) -> str:
+    """The link to draw."""
+    links = [step.name for step in steps]
+    if wanted is None:
+        return links[0]
+    if wanted not in links:
+        raise LacunaError(f"--link {wanted}: nothing was decided there. Remedy: choose one of {', '.join(links)}")
+    return wanted
+
+
+# How it is told
+
+COLUMNS = ("action", "reason", "strategy", "origin", "coverers", "witness", "shape", "nodes", "time", "batch")
+
+
+def as_json(name: Name, steps: list[Step], drawn: str | None) -> dict[str, Any]:
+    """The explanation for a machine."""
+    links = [
+        {
+            "broker": step.broker,
+            "link": step.link,
+            "depth": step.depth,
+            "state": step.state,
+            **{column: step.last[column] for column in COLUMNS},
+            "history": [{column: row[column] for column in COLUMNS} for row in step.rows],
+        }
+        for step in steps
+    ]
+    return {
+        "subscription": name.id,
+        "client": name.client,
+        "broker": name.broker,
+        "shape": _shape(steps),
+        "links": links,
+        "drawing": drawn,
+    }
+
+
+def _shape(steps: list[Step]) -> list[Row] | None:
+    """The filter that the subscription had last, as its own broker recorded it."""
+    own = [row for step in steps if step.depth == 0 for row in step.rows if row["shape"] is not None]
+    return max(own, key=lambda row: int(row["batch"]))["shape"] if own else None
+
+
+def show(space: Space, name: Name, steps: list[Step], drawn: str | None) -> None:
+    """The explanation for a person."""
+    shape = _shape(steps)
+    asks = "a filter that was not recorded" if shape is None else " or ".join(words(space, where) for where in shape)
+    top = Tree(f"[bold]{name.id}[/bold] of {name.client} at {name.broker} asks for {asks}", highlight=False)
+    at = {-1: top}
+    for step in steps:
+        at[step.depth] = at[step.depth - 1].add(f"[bold]{step.name}[/bold] {step.state}: {because(space, step.last)}")
+        for row in step.rows[:-1]:
+            at[step.depth].add(f"[dim]batch {row['batch']}: {row['action']}: {because(space, row)}[/dim]")
+    console = Console()
+    console.print(top)
+    if drawn:
+        console.print(f"drawn: {drawn}")
+
+
+def because(space: Space, row: Row) -> str:
+    """Why, in words: the reason, and its proof."""
+    if row["coverers"]:
+        names = ", ".join(row["coverers"][:LONGEST])
+        more = len(row["coverers"]) - LONGEST
+        return f"{row['reason']}: {names}" + (f" and {more} more" if more > 0 else "")
+    if row["witness"] is not None:
+        found = FOUND.get(row["reason"].rpartition(": ")[2], "nobody covers")
+        return f"{row['reason']}: {found} {words(space, row['witness'])}"
+    return str(row["reason"])
+
+
+def words(space: Space, where: Row) -> str:
+    """A filter as a person would say it: without what it does not constrain."""
+    kinds = {attribute.name: attribute.kind for attribute in space.attributes}
+    (lo, hi), *_ = space.corners(where)
+    brief = space.where(lo, hi)
+    return " and ".join(f"{name} {_range(kinds[name], ends)}" for name, ends in brief.items()) or "everything"
+
+
+def _range(kind: str, ends: list[Any]) -> str:
+    if kind == "category":
+        return "in " + ", ".join(ends)
+    return f"{ends[0]} to {ends[1]}" if ends[0] != ends[1] else f"= {ends[0]}"

@@ -1,0 +1,138 @@
+"""What the tables remember about subscriptions: decisions, read from the lake or from the files of a simulation.
+
+The lake is read by delta-rs; Spark is not needed. Rows come as `state.rows` makes them: `witness` as a filter, `shape`
+as a list of filters (the disjoint boxes of the subscription), or null.
+
+Order. All rows of one link come from one group, in batches; rows of one batch are in the order in which they happened.
+So within a link the order by batch, otherwise as found, is the order of the decisions. What a neighbour was told at any
+moment is then the sum of the rows before it: `forward` and `promote` add a subscription, `cancel` takes it away.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from state.boxes import Boxes, boxes_where
+from state.config import Config
+from state.errors import LacunaError
+from state.messages import Name
+from state.rows import Row
+from state.space import Space
+
+TOLD = ("forward", "promote")
+"""Actions after which the neighbour is told."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the rows are: the lake of a configuration, or a folder that `simulate --out` wrote."""
+
+    config: Config
+    folder: Path | None = None
+
+    def decisions(self, **equal: str) -> list[Row]:
+        """The decisions whose columns have these values, in order of their batches."""
+        rows = self._lines(equal) if self.folder else self._lake(equal)
+        return sorted(rows, key=lambda row: int(row["batch"]))
+
+    @property
+    def where(self) -> str:
+        """The place, for messages."""
+        return str(self.folder or self.config.lake.path)
+
+    def _lines(self, equal: dict[str, str]) -> list[Row]:
+        path = Path(str(self.folder)) / "decisions.jsonl"
+        if not path.is_file():
+            remedy = "name a folder that `lacuna simulate --out` wrote"
+            raise LacunaError(f"{self.folder}: there is no decisions.jsonl in it. Remedy: {remedy}")
+        with path.open("rb") as file:
+            rows = (json.loads(line) for line in file)
+            return [row for row in rows if all(row[column] == value for column, value in equal.items())]
+
+    def _lake(self, equal: dict[str, str]) -> list[Row]:
+        from deltalake import DeltaTable  # here: reading files needs neither of the two
+        from pyarrow import compute
+
+        path = f"{self.config.lake.path.rstrip('/')}/decisions"
+        if not DeltaTable.is_deltatable(path):
+            remedy = "run the job first, name the right configuration, or read a simulation with --from"
+            raise LacunaError(f"lake.path = {self.config.lake.path!r}: there is no table decisions. Remedy: {remedy}")
+        wanted = None
+        for column, value in equal.items():
+            matches = compute.field(column) == value
+            wanted = matches if wanted is None else wanted & matches
+        return [_plain(row) for row in DeltaTable(path).to_pyarrow_dataset().to_table(filter=wanted).to_pylist()]
+
+
+def _plain(row: Row) -> Row:
+    """A row of the Delta table as a simulation would have written it."""
+    for column in ("witness", "shape"):
+        row[column] = None if row[column] is None else json.loads(row[column])
+    moment: datetime = row["time"]
+    row["time"] = moment.isoformat().replace("+00:00", "Z")
+    return row
+
+
+def name_of(row: Row) -> Name:
+    """Whose subscription a row is about."""
+    return Name(row["home"], row["client"], row["subscription"])
+
+
+def shape_of(space: Space, row: Row) -> Boxes | None:
+    """The boxes of a row's subscription, if they were recorded."""
+    if row["shape"] is None:
+        return None
+    return tuple(box for where in row["shape"] for box in boxes_where(space, where))
+
+
+def witness_of(space: Space, row: Row) -> Boxes:
+    """The witness of a row, as at most one box."""
+    return () if row["witness"] is None else boxes_where(space, row["witness"])
+
+
+def active_at(space: Space, rows: Sequence[Row], place: int) -> dict[Name, Boxes | None]:
+    """What the neighbour counted as told when row `place` of a link's rows was decided, without that one itself.
+
+    What is promoted stands in front of the cancel, or the new shape, that made it necessary: make before break. It was
+    decided without what is cancelled, and with the new shape.
+    """
+    active: dict[Name, Boxes | None] = {}
+    for row in rows[:place]:
+        _apply(space, active, row)
+    if rows[place]["action"] == "promote":
+        cause = next((row for row in rows[place + 1 :] if row["action"] != "promote"), None)
+        if cause is not None:
+            _apply(space, active, cause)
+    active.pop(name_of(rows[place]), None)
+    return active
+
+
+def _apply(space: Space, active: dict[Name, Boxes | None], row: Row) -> None:
+    name = name_of(row)
+    if row["action"] in TOLD:
+        active[name] = shape_of(space, row)
+    elif row["action"] == "cancel":
+        active.pop(name, None)
+
+
+def standing(space: Space, rows: Iterable[Row]) -> dict[Name, Boxes]:
+    """The clients' subscriptions that stand, as far as their own broker recorded their shapes."""
+    found: dict[Name, Boxes] = {}
+    gone: dict[Name, Any] = {}
+    for row in rows:
+        name = name_of(row)
+        if row["broker"] != name.broker:
+            continue
+        if row["action"] in ("cancel", "drop"):
+            gone[name] = row
+            continue
+        gone.pop(name, None)
+        shape = shape_of(space, row)
+        if shape is not None:
+            found[name] = shape
+    return {name: shape for name, shape in found.items() if name not in gone}
