@@ -75,7 +75,7 @@ def run_lint(args: argparse.Namespace) -> int:
     known: dict[Name, Boxes] = {}
     if args.against is not None:
         source = Source(config, Path(args.against) if args.against else None)
-        known = standing(config.space, source.decisions())
+        known = standing(config.space, source.decisions(origin="local"))
     with Path(args.file).open("rb") as file:
         linter = Linter(config, args.broker)
         linter.read(file)

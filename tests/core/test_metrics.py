@@ -1,0 +1,51 @@
+"""What `metrics` counts is what `decisions` says, whatever the strategy."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from lacuna.__main__ import main
+from state.told import Action
+
+CONFIG = '[space]\n{sides}\n[overlay]\nlinks = [["a", "b"]]\n'
+SIDES = "\n".join(f'{name} = {{kind = "int", low = 0, high = 9}}' for name in "wxyz")
+
+
+def rows(table: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in Path(f"out/{table}.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        '{name = "union", budget = 2}',
+        '{name = "auto", budget = 2}',
+        '{name = "zcurve", budget = 1}',
+        '{name = "negative-approx", k = 1}',
+    ],
+)
+def test_actions_and_exhausted_budgets_are_counted(
+    strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Strips side by side, a subscription across all of them, and then the first strip goes."""
+    monkeypatch.chdir(tmp_path)
+    Path("lacuna.toml").write_text(CONFIG.format(sides=SIDES))
+    strips = [{"kind": "subscribe", "id": f"s{k}", "where": {"x": [2 * k, 2 * k + 1]}} for k in range(5)]
+    across = [{"kind": "subscribe", "id": f"a{k}", "where": {"x": [k, 9 - k], "y": [k, k + 3]}} for k in range(3)]
+    events = [*strips, *across, {"kind": "unsubscribe", "id": "s0"}]
+    Path("e.jsonl").write_text("".join(json.dumps({**e, "broker": "a", "client": "ann"}) + "\n" for e in events))
+    assert main(["simulate", "e.jsonl", "--out", "out", "--strategy", strategy]) == 0
+    capsys.readouterr()
+    decisions, metrics = rows("decisions"), rows("metrics")
+    actions = Counter(row["action"] for row in decisions)
+    for action in Action.__args__:  # type: ignore[attr-defined]
+        assert sum(int(str(row[action])) for row in metrics) == actions[action]
+    exhausted = sum(str(row["reason"]).endswith("budget") for row in decisions)
+    assert sum(int(str(row["budget"])) for row in metrics) == exhausted
+    assert exhausted > 0 or "budget" not in strategy
+    share = [row["negative_share"] for row in metrics if row["link"] == "b"]
+    assert (share[-1] is not None) == ("approx" in strategy)
