@@ -404,8 +404,8 @@ def add_rebuild(sub: Subparsers) -> None:
         "rebuild",
         help="have a running router compute its approximate negative rectangles anew",
         description="Ask every link of a running router whose strategy is approximate to compute its negative "
-        "rectangles anew from what is active. It is done in parts, in batches in which the link has nothing else to do "
-        "(ticks); finished rebuilds are counted in metrics. Nothing is sent to neighbours.",
+        "rectangles anew from what is active. It is done in small parts, at ticks (run --tick); finished rebuilds are "
+        "counted in metrics. Nothing is sent to neighbours.",
     )
     _add_config(command)
     _add_deadline(command)

@@ -33,7 +33,7 @@ from state.cuts import NEGATIVE
 from state.errors import InvariantError, StateError
 from state.messages import Name
 from state.space import Keys, Space
-from state.strategies.base import Dump, Strategy, Verdict, certified, keys_of, merged, said
+from state.strategies.base import Dump, Strategy, Verdict, certified, keys_of, said
 
 STEP = 64
 """Subscriptions that a rebuild takes up at one `rest`: 20 to 50 ms in four attributes."""
@@ -86,14 +86,13 @@ class NegativeApprox(Strategy):
 
     def _contained(self, boxes: Boxes) -> Verdict | None:
         """A YES where each box lies in a single active subscription."""
-        parts: list[tuple[Name, ...]] = []
+        found: dict[Name, None] = {}
         for box in boxes:
             container = self.active.container(box.keys())
             if container is None:
                 return None
-            parts.append((container,))
-        coverers = merged(parts)
-        return Verdict(True, said(coverers), coverers, nodes=len(boxes))
+            found[container] = None
+        return Verdict(True, said(tuple(found)), tuple(found), nodes=len(boxes))
 
     def added(self, name: Name, boxes: Boxes) -> None:
         self._last += 1

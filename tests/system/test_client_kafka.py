@@ -33,7 +33,7 @@ from producers.workloads import Workload
 from state.config import Config, Kafka, parse
 from state.events import Context, EventKind, Reject, read
 from state.messages import Publish, Subscribe, Unsubscribe
-from state.topics import Topics
+from state.topics import REBUILD, Topics
 
 pytestmark = pytest.mark.system
 
@@ -485,6 +485,18 @@ def test_one_liners(file: str, text: str, capsys: pytest.CaptureFixture[str]) ->
     assert unnamed["event"]["id"]
     assert main(["publish", *point, "--id", "p9"]) == 0
     assert capsys.readouterr().out.startswith("publish p9 at rome: ")
+
+
+def test_a_rebuild_is_asked_for_on_the_links(
+    config: Config, file: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = run(capsys, "rebuild", "--config", file)
+    (record,) = log_of(config.kafka, asked["topic"])
+    assert (asked["asked"], asked["topic"], record.key) == (True, Topics(config.kafka.prefix).links, REBUILD)
+    assert (record.partition, record.offset) == (asked["partition"], asked["offset"])
+    Path(file).write_text(text.replace('prefix = "t', 'prefix = "nobody-t'))
+    assert main(["rebuild", "--config", file, "--deadline", "2"]) == 2
+    assert "Remedy" in capsys.readouterr().err
 
 
 def test_a_refused_one_liner(file: str, capsys: pytest.CaptureFixture[str]) -> None:
