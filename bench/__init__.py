@@ -13,6 +13,8 @@ BENCHES: dict[str, str] = {
     "negative-space": "Tables 1 and 2 and Fig. 10 to 15 of the negative-space paper; index, order, on demand",
     "zcurve": "approximate covering on a Z curve, exact covering by a k-d tree",
     "probabilistic": "the scenarios of the paper on probabilistic subsumption, and false answers",
+    "pruning": "Fig. 1 of the dimension-pruning paper; matching Boolean filters against looking at every tree",
+    "pruning-full": "the same with 200,000 subscriptions and 100,000 events, as in the paper; takes long",
     "router": "the live router: against a pass-through query, with growing state, hop by hop, with the archive",
 }
 """Each is a module here with a function `run`; imported when it is run, because some need Spark."""

@@ -243,7 +243,7 @@ def _add_sending(command: Parser) -> None:
 
 
 def run_subscribe(args: argparse.Namespace) -> int:
-    where = _filter(args.where)
+    where = read_filter(args.where)
     return _send(args, args.client, lambda client: client.subscribe(args.id, where, args.ttl))
 
 
@@ -283,7 +283,7 @@ def _broker(config: Config, given: str | None) -> str:
     return brokers[0]
 
 
-def _filter(text: str) -> dict[str, Any] | list[Any] | str:
+def read_filter(text: str) -> dict[str, Any] | list[Any] | str:
     """A filter: a JSON object or list, or else text, for the check of events to judge."""
     if text.lstrip().startswith("["):
         return cast(list[Any], _json("--where", text))

@@ -7,6 +7,8 @@ Everything is read from the decisions in the tables (`lacuna.history`). On each 
     cancelled   the neighbour was told to forget it          dropped   it was withheld, and is gone
 
 Beyond a link that withholds it nobody knows of it, and nobody needs to.
+
+With `--where` instead of a subscription: what a filter is (`explain_filter`).
 """
 
 from __future__ import annotations
@@ -22,8 +24,10 @@ from typing import Any
 from rich.console import Console
 from rich.tree import Tree
 
+from lacuna.client_commands import read_filter
 from lacuna.config_file import read_config
 from lacuna.drawing import draw
+from lacuna.explain_filter import explain_filter, show_filter
 from lacuna.history import Source, name_of
 from state.config import Config
 from state.errors import LacunaError
@@ -56,9 +60,13 @@ def add_explain(sub: Subparsers) -> None:
         description="Show, link by link from its own broker outward, whether a subscription was forwarded and why: who "
         "covers it, or a box that nobody covers. Reads the tables of the lake, or the files of a simulation.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="examples:\n  lacuna explain s3\n  lacuna explain s3 --from out --draw s3.png --attributes price volume",
+        epilog="examples:\n  lacuna explain s3\n  lacuna explain s3 --from out --draw s3.png --attributes price volume\n"
+        "  lacuna explain --where \"price < 20 AND (symbol = 'IBM' OR volume > 500)\"",
     )
-    command.add_argument("subscription", metavar="SUBSCRIPTION", help="the id that the client chose")
+    command.add_argument("subscription", nargs="?", metavar="SUBSCRIPTION", help="the id that the client chose")
+    command.add_argument(
+        "--where", metavar="FILTER", help="show what a filter is: tree, boxes, ranges, estimated selectivity"
+    )
     command.add_argument("--client", metavar="NAME", help="whose it is, where several clients chose the same id")
     command.add_argument("--broker", metavar="B", help="the broker that the client is attached to")
     command.add_argument(
@@ -76,6 +84,10 @@ def add_explain(sub: Subparsers) -> None:
 
 def run_explain(args: argparse.Namespace) -> int:
     config = read_config(args.config)
+    if (args.where is None) == (args.subscription is None):
+        raise LacunaError("explain: it explains one thing. Remedy: name a subscription, or give a filter with --where")
+    if args.where is not None:
+        return run_filter(config, args.where, as_json=args.json)
     source = Source(config, Path(args.folder) if args.folder else None)
     rows = source.decisions(subscription=args.subscription)
     name = the_one(rows, source, args.subscription, args.client, args.broker)
@@ -88,6 +100,15 @@ def run_explain(args: argparse.Namespace) -> int:
         print(json.dumps(as_json(name, steps, drawn)))
     else:
         show(config.space, name, steps, drawn)
+    return 0
+
+
+def run_filter(config: Config, where: str, *, as_json: bool) -> int:
+    about = explain_filter(config, read_filter(where))
+    if as_json:
+        print(json.dumps(about))
+    else:
+        show_filter(about)
     return 0
 
 

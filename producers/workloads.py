@@ -10,6 +10,9 @@ workload has the same shape whatever the space is. Clients (one for five subscri
 | `clustered` | normal around ten hot spots                  | uniform up to a tenth  | normal around the same |
 | `churn`     | uniform                                      | uniform up to a fifth  | uniform                |
 
+`auctions` is not of this shape: it has a space and distributions of its own, and asks in Boolean filters as text; see
+the module of that name.
+
 `zipf` is the workload of the negative-space paper as far as one setting can reproduce it. In the first three, all
 subscriptions come first, mixed with their cancellations, then the publications. In `churn` everything is mixed: most
 subscriptions are cancelled again, some are replaced by a newer revision, and publications go on all the while.
@@ -19,13 +22,14 @@ For a category the range becomes a set: one to three values, likelier where the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from producers.auctions import Auctions, check_space
 from state.config import Config
 from state.space import Attribute, Space, float_value
 
@@ -116,11 +120,12 @@ class Clustered(Uniform):
         return self._around(n)
 
 
-WORKLOADS: dict[str, tuple[type[Uniform] | type[Zipf], str]] = {
+WORKLOADS: dict[str, tuple[type[Uniform] | type[Zipf] | type[Auctions], str]] = {
     "uniform": (Uniform, "ranges anywhere, up to a fifth of the domain"),
     "zipf": (Zipf, "as in the negative-space paper: Zipfian low ends, sizes up to the end of the domain"),
     "clustered": (Clustered, "subscriptions and publications around ten hot spots"),
     "churn": (Uniform, "subscriptions come, change and go while publications go on"),
+    "auctions": (Auctions, "book auctions with Boolean filters of three classes, in a space of their own"),
 }
 CANCELLED = {"churn": 0.9}
 CANCELLED_ELSEWHERE = 0.2
@@ -160,21 +165,21 @@ class Workload:
         """The events, in order, as lines of an events file."""
         chance = np.random.default_rng(self.seed)
         shape = WORKLOADS[self.name][0](chance, config.space.dims)
+        if isinstance(shape, Auctions):
+            check_space(config.space)
         subscribes = list(self._subscribes(config, shape, chance))
         changes = self._with_cancellations(subscribes, chance)
         publishes = self._publishes(config, shape, chance)
         return _mixed(changes, publishes, chance) if self.name == "churn" else _chained(changes, publishes)
 
-    def _subscribes(self, config: Config, shape: Shape, chance: np.random.Generator) -> Iterator[Event]:
-        lows = shape.lows(self.subscriptions)
-        sizes = shape.sizes(lows)
+    def _subscribes(self, config: Config, shape: Shape | Auctions, chance: np.random.Generator) -> Iterator[Event]:
+        where = _wheres(config.space, shape, self.subscriptions, chance)
         clients = max(1, self.subscriptions // SUBSCRIPTIONS_PER_CLIENT)
         brokers = config.overlay.brokers
         homes = chance.integers(len(brokers), size=clients)
         who = chance.integers(clients, size=self.subscriptions)
         for k in range(self.subscriptions):
-            where = _where(config.space, lows[k], sizes[k], chance)
-            event = {"id": f"s{k + 1}", "client": f"c{who[k] + 1}", "where": where}
+            event = {"id": f"s{k + 1}", "client": f"c{who[k] + 1}", "where": where(k)}
             yield {"kind": "subscribe", "broker": brokers[homes[who[k]]], **event}
 
     def _with_cancellations(self, subscribes: list[Event], chance: np.random.Generator) -> list[Event]:
@@ -196,12 +201,28 @@ class Workload:
             replaced.append((float(chance.uniform(k, n)), {**subscribes[k], "where": other["where"], "rev": 1}))
         return replaced
 
-    def _publishes(self, config: Config, shape: Shape, chance: np.random.Generator) -> Iterator[Event]:
-        points = shape.points(self.publications)
+    def _publishes(self, config: Config, shape: Shape | Auctions, chance: np.random.Generator) -> Iterator[Event]:
+        at = _points(config.space, shape, self.publications)
         homes = chance.integers(len(config.overlay.brokers), size=self.publications)
         for k in range(self.publications):
-            at = {a.name: value_at(a, float(points[k, i])) for i, a in enumerate(config.space.attributes)}
-            yield {"kind": "publish", "broker": config.overlay.brokers[homes[k]], "id": f"p{k + 1}", "at": at}
+            yield {"kind": "publish", "broker": config.overlay.brokers[homes[k]], "id": f"p{k + 1}", "at": at(k)}
+
+
+def _wheres(space: Space, shape: Shape | Auctions, n: int, chance: np.random.Generator) -> Callable[[int], Event | str]:
+    """The filter of the k-th subscription."""
+    if isinstance(shape, Auctions):
+        return list(shape.wheres(n)).__getitem__
+    lows = shape.lows(n)
+    sizes = shape.sizes(lows)
+    return lambda k: _where(space, lows[k], sizes[k], chance)
+
+
+def _points(space: Space, shape: Shape | Auctions, n: int) -> Callable[[int], Event]:
+    """The values of the k-th publication."""
+    if isinstance(shape, Auctions):
+        return list(shape.points(n)).__getitem__
+    points = shape.points(n)
+    return lambda k: {a.name: value_at(a, float(points[k, i])) for i, a in enumerate(space.attributes)}
 
 
 def _where(space: Space, lows: Fractions, sizes: Fractions, chance: np.random.Generator) -> Event:

@@ -19,7 +19,7 @@ Geometrically a tree is a union of boxes. `boxes_of` gives disjoint ones:
 
     terms       multiply out: every way to fulfil the tree is a box          (a AND (b OR c)  =  ab, ac)
     maximal     drop what another contains
-    disjoint    the largest first, each less those before it
+    disjoint    the largest first (or the smallest, if that gives fewer), each less those before it
     joined      boxes that differ in one attribute, and abut there, become one
 
 Multiplying out may explode, so there is a limit; beyond it the answer is None, and what travels between brokers is
@@ -44,6 +44,8 @@ MOST_BOXES = 64
 """A Boolean filter travels between brokers as at most this many boxes."""
 MOST_TERMS = 512
 """Multiplying out is given up beyond this many terms."""
+FEW_TERMS = 16
+"""So few terms are made disjoint in two orders, and the fewer boxes taken."""
 MOST_DEPTH = 32
 """A tree may be nested this deep ..."""
 MOST_PREDICATES = 1024
@@ -268,10 +270,12 @@ def boxes_of(tree: Filter, space: Space, most: int = MOST_BOXES) -> Boxes | None
         return None
     if len(found) > 1:
         shares = [space.share(tuple(lo), tuple(hi)) for lo, hi in found.tolist()]
-        apart = _disjoint(found[np.argsort(-np.array(shares), kind="stable")])
-        if apart is None:
+        order = np.argsort(-np.array(shares), kind="stable")
+        tried = [_disjoint(found[order])] + ([_disjoint(found[order[::-1]])] if len(found) <= FEW_TERMS else [])
+        apart = [_joined(boxes) for boxes in tried if boxes is not None]
+        if not apart:
             return None
-        found = _joined(apart)
+        found = min(apart, key=len)
     return unstack(found) if len(found) <= most else None
 
 

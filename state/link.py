@@ -146,7 +146,7 @@ class Local(Group):
         return self.heard.holders(points)
 
     def _remember(self, message: Subscribe) -> None:
-        self.heard.add(message.name, message.boxes, message.exact)
+        self.heard.add(message.name, message.boxes, message.tree, message.exact)
 
     def _forget(self, name: Name) -> None:
         self.heard.remove(name)

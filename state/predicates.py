@@ -65,7 +65,7 @@ STRIDE = 1 << 12
 def compiled(tree: Filter, selectivity: Callable[[Leaf], float], counted: Counted) -> tuple[Code, int]:
     """A tree as a list of predicates with jumps, and how many of the counted ones must be fulfilled."""
     code: Code = []
-    chosen = set(leaves(tree)) if counted == "all" else set(_rarest(tree, selectivity)[1])
+    chosen = set(leaves(tree)) if counted == "all" else set(rarest(tree, selectivity)[1])
     _emit(tree, ACCEPT, REJECT, 0, code, chosen, selectivity)
     return code, pmin(tree) if counted == "all" else 1
 
@@ -91,11 +91,11 @@ def _emit(
         here = after
 
 
-def _rarest(tree: Filter, selectivity: Callable[[Leaf], float]) -> tuple[float, list[Leaf]]:
+def rarest(tree: Filter, selectivity: Callable[[Leaf], float]) -> tuple[float, list[Leaf]]:
     """The cheapest predicates of which at least one is fulfilled wherever the tree holds, and how often that is."""
     if isinstance(tree, Leaf):
         return selectivity(tree), [tree]
-    options = [_rarest(child, selectivity) for child in tree.children]
+    options = [rarest(child, selectivity) for child in tree.children]
     if isinstance(tree, Or):
         return sum(cost for cost, _ in options), [leaf for _, chosen in options for leaf in chosen]
     return min(options, key=lambda option: option[0])
@@ -295,7 +295,7 @@ class Predicates:
 
     def holders(self, points: Keys) -> tuple[list[int], list[Name]]:
         """All pairs (point, entry that holds it), by point, then in order of arrival."""
-        which, slots = self._matched(points, first=False)
+        which, slots = self.matching(points)
         owners = self._owners
         return which.tolist(), [owners[slot] for slot in slots.tolist()]
 
@@ -305,8 +305,12 @@ class Predicates:
         hit[self._matched(points, first=True)[0]] = True
         return hit
 
-    def holders_by_all_trees(self, points: Keys) -> tuple[Ints, Ints]:
-        """The pairs (point, slot) found by looking at every tree: for measuring and for tests."""
+    def matching(self, points: Keys) -> tuple[Ints, Ints]:
+        """All pairs (point, slot of an entry that holds it), by point, then in order of arrival."""
+        return self._matched(points, first=False)
+
+    def matching_all_trees(self, points: Keys) -> tuple[Ints, Ints]:
+        """The same by looking at every tree: for measuring and for tests."""
         return _match_all_trees(points, self._count, self._code, self._begins, self._alive)
 
     def _matched(self, points: Keys, *, first: bool) -> tuple[Ints, Ints]:

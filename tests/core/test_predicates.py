@@ -14,6 +14,7 @@ from state.errors import InvariantError
 from state.filters import EVERYTHING, NOTHING, And, Filter, Leaf, Or, boxes_of, holds
 from state.messages import Name
 from state.predicates import Counted, Predicates, compiled
+from state.space import Attribute, Space
 from tests.core.naive import name
 from tests.core.test_filters import DIMS, POINTS, SPACE, trees
 
@@ -45,7 +46,7 @@ def test_any_history_is_matched_exactly(counted: Counted, data: st.DataObject) -
         pairs = expected(kept)
         assert list(zip(*index.holders(GRID), strict=True)) == pairs
         assert np.flatnonzero(index.holds_any(GRID)).tolist() == sorted({k for k, _ in pairs})
-        assert index.holders_by_all_trees(GRID)[0].tolist() == [k for k, _ in pairs]
+        assert index.matching_all_trees(GRID)[0].tolist() == [k for k, _ in pairs]
 
 
 def test_jumps_are_those_drawn_at_the_head_of_the_module() -> None:
@@ -90,10 +91,22 @@ def test_clients_are_matched_in_order_of_arrival_whatever_index_they_are_in(data
             continue
         tree = data.draw(real)
         kept[name(number)] = tree
-        clients.add(name(number), boxes_of(tree, SPACE) or (), tree if data.draw(st.booleans()) else None)
+        given = data.draw(st.sampled_from([(None, None), (tree, None), (tree, tree)]))
+        clients.add(name(number), boxes_of(tree, SPACE) or (), *given)
         clients.check()
     again = Clients(SPACE, [(n, clients.keys(n)) for n in clients], clients.exact)
     for one in (clients, again):
         assert list(one) == list(kept)
         assert list(zip(*one.holders(GRID), strict=True)) == expected(kept)
         assert all(one.boxes(n) == unstack(np.empty((0, 2, DIMS), np.int64)) for n in one.exact)
+
+
+def test_rare_filters_lie_among_predicates_others_as_boxes() -> None:
+    """One value in ten thousand is rare; half a domain is not."""
+    wide = Space((Attribute("a", "int", 0, 9_999), Attribute("b", "int", 0, 9_999)))
+    clients = Clients(wide)
+    for number, side in enumerate((1, 5_000)):
+        tree = And((Leaf(0, 7, 7 + side), Or((Leaf(1, 0, 10), Leaf(1, 100, 110)))))
+        clients.add(name(number), boxes_of(tree, wide) or (), tree)
+    assert list(clients.exact) == [name(0)]
+    assert clients.holders(np.array([[7, 105], [8, 105], [7, 50]])) == ([0, 0, 1], [name(0), name(1), name(1)])

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from producers.auctions import AUTHORS, SPACE, TITLES, Auctions
 from producers.workloads import WORKLOADS, Workload, Zipf
-from state.config import parse
+from state.config import Config, parse
+from state.errors import ConfigError
 from state.events import Context, Reject, read_line
 
 MIXED = """
@@ -23,9 +26,14 @@ links = [["oslo", "paris"], ["paris", "rome"]]
 """
 
 
+def config_for(name: str) -> Config:
+    """A configuration that a workload fits: any but for `auctions`."""
+    return parse(SPACE + MIXED[MIXED.index("[overlay]") :] if name == "auctions" else MIXED)
+
+
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_every_event_is_accepted(name: str) -> None:
-    config = parse(MIXED)
+    config = config_for(name)
     context = Context(config.space, config.overlay.brokers)
     for event in Workload(name, 200, 300).events(config):
         message = read_line(context, json.dumps(event).encode(), 0, 0)[2]
@@ -34,7 +42,7 @@ def test_every_event_is_accepted(name: str) -> None:
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_the_seed_decides_everything(name: str) -> None:
-    config = parse(MIXED)
+    config = config_for(name)
     first, again, other = (list(Workload(name, 50, 50, seed=seed).events(config)) for seed in (7, 7, 8))
     assert first == again
     assert first != other
@@ -42,7 +50,7 @@ def test_the_seed_decides_everything(name: str) -> None:
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_sizes_are_as_asked_for(name: str) -> None:
-    events = list(Workload(name, 100, 70, cancelled=0.3).events(parse(MIXED)))
+    events = list(Workload(name, 100, 70, cancelled=0.3).events(config_for(name)))
     kinds = [event["kind"] for event in events]
     assert kinds.count("publish") == 70
     assert kinds.count("unsubscribe") == 30
@@ -53,7 +61,7 @@ def test_sizes_are_as_asked_for(name: str) -> None:
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_cancellations_follow_their_subscribe(name: str) -> None:
     seen = set()
-    for event in Workload(name, 100, 10).events(parse(MIXED)):
+    for event in Workload(name, 100, 10).events(config_for(name)):
         if event["kind"] == "subscribe":
             seen.add(event["id"])
         elif event["kind"] == "unsubscribe":
@@ -70,3 +78,24 @@ def test_zipf_is_the_workload_of_the_paper() -> None:
     assert ends.max() <= 1000
     counts = np.sort(np.unique(places, return_counts=True)[1])[::-1]
     assert counts[0] > 5 * np.median(counts)
+
+
+def test_auctions_have_a_space_of_their_own() -> None:
+    assert SPACE in (Path(__file__).parents[2] / "docs/pruning.md").read_text()
+    with pytest.raises(ConfigError, match=r"a space of its own.*docs/pruning.md"):
+        list(Workload("auctions", 5, 5).events(parse(MIXED)))
+
+
+def test_auctions_are_of_three_classes_and_ask_for_what_is_popular() -> None:
+    auctions = Auctions(np.random.default_rng(1))
+    texts = list(auctions.wheres(4000))
+    shares = [sum(f"{rare} = " in text for text in texts) / len(texts) for rare in ("title", "author", "seller")]
+    assert shares == pytest.approx([0.4, 0.35, 0.25], abs=0.03)
+    titles = [point["title"] for point in auctions.points(20_000)]
+    asked = [int(text.split()[2]) for text in texts if text.startswith("title")]
+    counts = np.bincount(titles, minlength=TITLES)
+    assert counts.max() > 100 * len(titles) / TITLES, "some are auctioned often"
+    assert counts[asked].mean() > 5 * counts.mean(), "and these are asked for often"
+    by_title = {point["title"]: point["author"] for point in auctions.points(2000)}
+    assert all(by_title[p["title"]] == p["author"] for p in auctions.points(500) if p["title"] in by_title)
+    assert max(by_title.values()) < AUTHORS  # type: ignore[type-var, operator]
