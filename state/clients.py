@@ -84,7 +84,7 @@ class Clients:
 
     def _is_rare(self, tree: Filter, boxes: Boxes) -> bool:
         """Do so few points fulfil what must be fulfilled that looking at the tree then takes less than its boxes?"""
-        return rarest(tree, partial(natural, self._space))[0] <= RARE * len(boxes) * self._dims
+        return rarest(tree, partial(natural, self._space)) <= RARE * len(boxes) * self._dims
 
     def remove(self, name: Name) -> None:
         """Forget an entry."""

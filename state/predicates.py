@@ -33,16 +33,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Literal
+from math import prod
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from state.errors import InvariantError
-from state.filters import And, Filter, Leaf, Or, leaves, pmin
+from state.filters import And, Filter, Leaf, leaves, pmin
 from state.kernels import kernel, kernel_inline
 from state.messages import Name
-from state.pruning import estimate, natural
+from state.pruning import natural
 from state.space import Keys, Space
 
 Ints = NDArray[np.int64]
@@ -62,43 +63,59 @@ STRIDE = 1 << 12
 # One tree
 
 
+class _Part(NamedTuple):
+    """What is known about a tree before it is written down; children in the order in which they are tried."""
+
+    tree: Filter
+    average: float
+    size: int
+    rare: float
+    chosen: tuple[Leaf, ...]
+    parts: tuple[_Part, ...] = ()
+
+
+def _rated(tree: Filter, selectivity: Callable[[Leaf], float]) -> _Part:
+    if isinstance(tree, Leaf):
+        share = selectivity(tree)
+        return _Part(tree, share, 1, share, (tree,))
+    parts = [_rated(child, selectivity) for child in tree.children]
+    count = sum(part.size for part in parts)
+    if isinstance(tree, And):
+        best = min(parts, key=lambda part: part.rare)
+        parts.sort(key=lambda part: part.average)
+        return _Part(tree, prod(part.average for part in parts), count, best.rare, best.chosen, tuple(parts))
+    rare, chosen = sum(part.rare for part in parts), tuple(leaf for part in parts for leaf in part.chosen)
+    parts.sort(key=lambda part: -part.average)
+    return _Part(tree, 1 - prod(1 - part.average for part in parts), count, rare, chosen, tuple(parts))
+
+
+def rarest(tree: Filter, selectivity: Callable[[Leaf], float]) -> float:
+    """How often at least one of the cheapest predicates is fulfilled of which one must be for a tree to hold."""
+    return _rated(tree, selectivity).rare
+
+
 def compiled(tree: Filter, selectivity: Callable[[Leaf], float], counted: Counted) -> tuple[Code, int]:
     """A tree as a list of predicates with jumps, and how many of the counted ones must be fulfilled."""
     code: Code = []
-    chosen = set(leaves(tree)) if counted == "all" else set(rarest(tree, selectivity)[1])
-    _emit(tree, ACCEPT, REJECT, 0, code, chosen, selectivity)
+    part = _rated(tree, selectivity)
+    _emit(part, ACCEPT, REJECT, 0, code, None if counted == "all" else set(part.chosen))
     return code, pmin(tree) if counted == "all" else 1
 
 
-def _emit(
-    tree: Filter, yes: int, no: int, here: int, code: Code, chosen: set[Leaf], selectivity: Callable[[Leaf], float]
-) -> None:
+def _emit(part: _Part, yes: int, no: int, here: int, code: Code, chosen: set[Leaf] | None) -> None:
     """Append a tree that begins at position `here` and goes on at `yes` or `no`."""
+    tree = part.tree
     if isinstance(tree, Leaf):
-        code.append((tree.attribute, tree.lo, tree.hi, yes, no, tree in chosen))
+        code.append((tree.attribute, tree.lo, tree.hi, yes, no, chosen is None or tree in chosen))
         return
-    selective_first = isinstance(tree, And)
-    averages = [estimate(child, selectivity).average for child in tree.children]
-    order = sorted(range(len(averages)), key=lambda k: averages[k] if selective_first else -averages[k])
-    for turn, k in enumerate(order):
-        child = tree.children[k]
-        after = here + sum(1 for _ in leaves(child))
-        last = turn == len(order) - 1
+    for child in part.parts:
+        after = here + child.size
+        last = child is part.parts[-1]
         if isinstance(tree, And):
-            _emit(child, yes if last else after, no, here, code, chosen, selectivity)
+            _emit(child, yes if last else after, no, here, code, chosen)
         else:
-            _emit(child, yes, no if last else after, here, code, chosen, selectivity)
+            _emit(child, yes, no if last else after, here, code, chosen)
         here = after
-
-
-def rarest(tree: Filter, selectivity: Callable[[Leaf], float]) -> tuple[float, list[Leaf]]:
-    """The cheapest predicates of which at least one is fulfilled wherever the tree holds, and how often that is."""
-    if isinstance(tree, Leaf):
-        return selectivity(tree), [tree]
-    options = [rarest(child, selectivity) for child in tree.children]
-    if isinstance(tree, Or):
-        return sum(cost for cost, _ in options), [leaf for _, chosen in options for leaf in chosen]
-    return min(options, key=lambda option: option[0])
 
 
 @kernel_inline
