@@ -184,18 +184,6 @@ def _united(leaves: list[Filter]) -> list[Filter]:
     return list(united)
 
 
-def complement(leaf: Leaf, space: Space) -> Filter:
-    """Where a predicate does not hold.
-
-    >>> from state.space import Attribute
-    >>> complement(Leaf(0, 3, 5), Space((Attribute("a", "int", 0, 9),)))
-    Or(children=(Leaf(attribute=0, lo=0, hi=3), Leaf(attribute=0, lo=5, hi=10)))
-    """
-    a = space.attributes[leaf.attribute]
-    before, after = Leaf(leaf.attribute, a.low, leaf.lo), Leaf(leaf.attribute, leaf.hi, a.high + 1)
-    return disjunction([before, after], space)
-
-
 # Questions about a tree
 
 
@@ -215,11 +203,6 @@ def leaves(tree: Filter) -> Iterator[Leaf]:
     else:
         for child in tree.children:
             yield from leaves(child)
-
-
-def depth(tree: Filter) -> int:
-    """How deep a tree is nested; a predicate is 1."""
-    return 1 if isinstance(tree, Leaf) else 1 + max(map(depth, tree.children), default=0)
 
 
 def pmin(tree: Filter) -> int:

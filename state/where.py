@@ -45,14 +45,13 @@ from lark.exceptions import UnexpectedInput, UnexpectedToken
 
 from state.boxes import Boxes, boxes_where
 from state.filters import (
+    EVERYTHING,
     MOST_BOXES,
     MOST_DEPTH,
     MOST_PREDICATES,
     NOTHING,
-    And,
     Filter,
     Leaf,
-    complement,
     conjunction,
     disjunction,
     leaves,
@@ -150,10 +149,12 @@ class _Both:
 
 
 def _all(parts: list[_Both], space: Space) -> _Both:
+    _refuse_more(len(parts))
     return _both(parts, conjunction([p.yes for p in parts], space), disjunction([p.no for p in parts], space))
 
 
 def _any(parts: list[_Both], space: Space) -> _Both:
+    _refuse_more(len(parts))
     return _both(parts, disjunction([p.yes for p in parts], space), conjunction([p.no for p in parts], space))
 
 
@@ -174,12 +175,13 @@ def _predicates(tree: Filter) -> int:
     return sum(1 for _ in leaves(tree))
 
 
-def _interval(space: Space, attribute: int, lo: int, hi: int) -> _Both:
-    """The predicate `[lo, hi)`, which may be empty or the whole domain."""
-    if lo >= hi:
-        return _Both(NOTHING, And(()))
-    leaf = Leaf(attribute, lo, hi)
-    return _Both(conjunction([leaf], space), complement(leaf, space))
+def _among(space: Space, attribute: int, intervals: Iterable[tuple[int, int]]) -> _Both:
+    """A key in any of these intervals `[lo, hi)`, which may be empty, overlap, or be the whole domain. O(n log n)."""
+    yes = disjunction((Leaf(attribute, lo, hi) for lo, hi in intervals), space)
+    a = space.attributes[attribute]
+    ends = [a.low, *(end for leaf in leaves(yes) for end in (leaf.lo, leaf.hi)), a.high + 1]
+    gaps = (Leaf(attribute, lo, hi) for lo, hi in zip(ends[::2], ends[1::2], strict=True))
+    return _Both(yes, NOTHING if yes == EVERYTHING else disjunction(gaps, space))
 
 
 # JSON
@@ -191,6 +193,7 @@ def _of_json(space: Space, where: object, deeper: int) -> _Both:
     if isinstance(where, list):
         if not where:
             raise ValueRefused("empty", "an empty list of alternatives matches nothing")
+        _refuse_more(len(where))
         return _any([_of_json(space, one, deeper - 1) for one in where], space)
     if isinstance(where, Mapping):
         return _all([_entry(space, name, given, deeper) for name, given in where.items()], space)
@@ -204,8 +207,7 @@ def _entry(space: Space, name: str, given: object, deeper: int) -> _Both:
         return _of_json(space, given, deeper - 1).opposite()
     place, a = _attribute(space, name)
     ranges = given if _is_boolean(space, name, given) and isinstance(given, list) else [given]
-    intervals = [ends for one in ranges for ends in a.intervals(one)]
-    return _any([_interval(space, place, lo, hi) for lo, hi in intervals], space)
+    return _among(space, place, (ends for one in ranges for ends in a.intervals(one)))
 
 
 def _attribute(space: Space, name: str) -> tuple[int, Attribute]:
@@ -291,7 +293,7 @@ class _Builder(Transformer[Token, Any]):
             ">": (key + 1, a.high + 1),
             ">=": (key, a.high + 1),
         }.get(op, (key, key + 1))
-        found = _interval(self._space, place, lo, hi)
+        found = _among(self._space, place, [(lo, hi)])
         return found.opposite() if op in ("<>", "!=") else found
 
     def between(self, parts: list[Token]) -> _Both:
@@ -301,15 +303,15 @@ class _Builder(Transformer[Token, Any]):
         lo, hi = self._key(a, first), self._key(a, last)
         if lo > hi:
             raise ValueRefused("inverted", f"{_at(first)}: the range {first} AND {last} is inverted")
-        return _interval(self._space, place, lo, hi + 1)
+        return _among(self._space, place, [(lo, hi + 1)])
 
     def not_between(self, parts: list[Token]) -> _Both:
         return self.between(parts).opposite()
 
     def among(self, parts: list[Token]) -> _Both:
         place, a = self._attribute(parts[0])
-        keys = [self._key(a, value) for value in parts[1:]]
-        return _any([_interval(self._space, place, key, key + 1) for key in sorted(set(keys))], self._space)
+        keys = (self._key(a, value) for value in parts[1:])
+        return _among(self._space, place, ((key, key + 1) for key in keys))
 
     def not_among(self, parts: list[Token]) -> _Both:
         return self.among(parts).opposite()
@@ -338,9 +340,8 @@ def _at(token: Token) -> str:
     return f"at character {(token.start_pos or 0) + 1}"
 
 
-def _unquoted(token: Iterable[str]) -> str:
-    text = str(token)
-    return text[1:-1].replace(text[0] * 2, text[0])
+def _unquoted(token: str) -> str:
+    return token[1:-1].replace(token[0] * 2, token[0])
 
 
 def _literal(token: Token) -> int | float | str:

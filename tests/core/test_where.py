@@ -43,6 +43,8 @@ SAME = [
     ("volume < 5", "volume <= 4"),
     ("volume IN (3, 1, 2, 2)", "volume BETWEEN 1 AND 3"),
     ("volume NOT IN (3, 4)", "volume < 3 OR volume > 4"),
+    ("volume NOT IN (0, 5, 100000)", "volume BETWEEN 1 AND 4 OR volume BETWEEN 6 AND 99999"),
+    ("NOT volume NOT IN (0, 5)", "volume IN (5, 0)"),
     ("volume NOT BETWEEN 3 AND 4", "volume < 3 OR volume > 4"),
     ("symbol IN ('AAPL', 'MSFT')", "symbol <> 'IBM'"),
     ("symbol NOT IN ('AAPL', 'MSFT')", "symbol = 'IBM'"),
@@ -182,6 +184,9 @@ HOSTILE = [
     " AND ".join(f"(price = {k} OR volume = {k})" for k in range(250)),
     " OR ".join(f"(price = {k} AND volume = {k} AND seen = '2026-05-01T00:{k % 60:02}:00Z')" for k in range(300)),
     " AND ".join(f"(price <> {k} OR volume <> {k})" for k in range(250)),
+    " AND ".join(f"volume <> {2 * k}" for k in range(3000)),
+    " AND ".join(f"volume <> {2 * k}" for k in range(1000)),
+    "volume NOT IN (" + ", ".join(str(2 * k) for k in range(8000)) + ")",
     " AND ".join(f"((price > {k} OR volume > {k}) AND (\"in\" <> {k % 10} OR symbol <> 'IBM'))" for k in range(120)),
 ]
 
