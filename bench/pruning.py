@@ -42,13 +42,13 @@ from state.config import parse
 from state.filters import Filter, boxes_of, leaves
 from state.messages import Name
 from state.predicates import Counted, Predicates
-from state.pruning import DIMENSIONS, Dimension, steps
+from state.pruning import BENDS, DIMENSIONS, Dimension, steps
 from state.selectivity import Selectivities
 from state.space import Keys, Space
 from state.where import parse as parse_filter
 
 BROKERS = 5
-BEND = 0.75
+BEND = BENDS["network"]
 EARLY = 0.35
 SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 1.0)
 CHUNK = 250
@@ -56,7 +56,6 @@ CHUNK = 250
 TIMED = 250
 """Events that are timed at each place."""
 PUBLISHED = {"associations_at_bend": 0.33, "traffic_at_bend": 1.37, "filtering_time_at_bend": 0.47}
-BENDS = {"network": 0.75, "throughput": 0.5, "memory": 0.05}
 
 
 @dataclass(frozen=True)

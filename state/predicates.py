@@ -249,6 +249,7 @@ def _match_all_trees(points: Keys, slots: int, code: Ints, begins: Ints, alive: 
 class Predicates:
     """Named filters in order of arrival that answers which of them hold at a point.
 
+    >>> from state.filters import Or
     >>> from state.space import Attribute
     >>> space = Space((Attribute("a", "int", 0, 9), Attribute("b", "int", 0, 9)))
     >>> ann = Name("oslo", "ann", "s1")

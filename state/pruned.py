@@ -7,8 +7,8 @@ list, sorted by (worst key up to it, order of arrival, step); the first `pruning
                                           cut
 
 That is what the paper's priority queue does, step for step (see `pruning`), but as a value: it depends on what was
-heard, in which order, and on the estimates, and on nothing else. A filter that comes or goes moves the cut by as many
-places as it has steps before it, and only the filters at the cut change. Unsubscription is nothing special. The
+heard, in which order, and on the estimates, and on nothing else. A filter that comes or goes moves the others by at
+most as many places as it has steps, and only filters so near the cut change. Unsubscription is nothing special. The
 originals stay where they were, in heard, so pruning can be changed or undone at any time; the table is never stored.
 """
 
@@ -77,23 +77,25 @@ class Pruned:
         self._done[name] = self._due(name)
         self._count(self.tree(name), tree, 1)
         self.table.add(name, fitted(self.tree(name), self._space)[1])
-        self._settle(self._order[self._cut : before + len(places)])
+        after = self._cut
+        self._settle(self._order[min(after, before) : max(after, before + len(places))])
 
     def remove(self, name: Name) -> None:
         """A filter is not asked for any more."""
         self._count(self.tree(name), self._originals[name], -1)
         before = self._cut
-        done = self._done.pop(name)
-        for place in self._places(name):
+        del self._done[name]
+        places = self._places(name)
+        for place in places:
             del self._order[bisect_left(self._order, place)]
         del self._originals[name], self._steps[name], self._names[self._numbers.pop(name)]
         self.table.remove(name)
-        self._settle(self._order[before - done : self._cut])
+        after = self._cut
+        self._settle(self._order[max(0, min(after, before - len(places))) : max(after, before)])
 
     @property
     def _cut(self) -> int:
-        most = self._pruning.prunings
-        return len(self._order) if most is None else min(most, len(self._order))
+        return self._pruning.count(len(self._order))
 
     def _enter(self, name: Name, tree: Filter) -> None:
         if name in self._originals:

@@ -70,8 +70,8 @@ DIMENSIONS: tuple[Dimension, ...] = ("network", "memory", "throughput")
 LEAF_BYTES, NODE_BYTES = 24, 8
 """What a predicate and an inner node take, as `filters.pack_tree` writes them."""
 
-MILD = 0.02
-"""By default a filter may let this share of all publications more pass than it asks for."""
+BENDS: dict[Dimension, float] = {"network": 0.75, "memory": 0.05, "throughput": 0.5}
+"""The share of all prunings beyond which the published traffic grows sharply (Fig. 1, section 4.2): the default."""
 
 Selectivity = Callable[[Leaf], float]
 Key = tuple[float, float, float]
@@ -83,7 +83,7 @@ class Pruning:
     """How a link prunes what it heard: by which dimension, how many prunings at most, and the worst that is still done.
 
     `worst` is a bound on the dimension: a degradation by network, the least bytes saved by memory, how far `pmin` may
-    be lowered by throughput. Without either stop a pruning may degrade by `MILD`.
+    be lowered by throughput. Without either stop, `BENDS` says what share of all prunings is done.
     """
 
     dimension: Dimension
@@ -92,10 +92,15 @@ class Pruning:
 
     def allows(self, step: Step) -> bool:
         """May this pruning be done, whatever others there are?"""
-        if self.worst is not None:
-            return step.key[0] <= (-self.worst if self.dimension == "memory" else self.worst)
-        place = {"network": 0, "memory": 1, "throughput": 1}[self.dimension]
-        return self.prunings is not None or step.key[place] <= MILD
+        if self.worst is None:
+            return True
+        return step.key[0] <= (-self.worst if self.dimension == "memory" else self.worst)
+
+    def count(self, possible: int) -> int:
+        """How many of the allowed prunings are done."""
+        if self.prunings is None:
+            return possible if self.worst is not None else int(BENDS[self.dimension] * possible)
+        return min(self.prunings, possible)
 
 
 class Estimate(NamedTuple):

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from lacuna.__main__ import main
-from lacuna.client_commands import _payload
+from lacuna.client_commands import _payload, read_filter
 from producers.auctions import SPACE
 from producers.produce import Pace
 from producers.workloads import WORKLOADS, Workload
 from state.config import parse
+from state.errors import ConfigError
 
 CONFIG = """
 [space]
@@ -192,3 +193,11 @@ def test_without_a_rate_nothing_waits() -> None:
     for _ in range(10):
         pace.wait()
     assert clock.now == 100
+
+
+def test_a_filter_on_the_command_line_is_text_or_json() -> None:
+    assert read_filter("price < 5 OR volume > 3") == "price < 5 OR volume > 3"
+    assert read_filter(' {"price": [1, 2]}') == {"price": [1, 2]}
+    assert read_filter('[{"price": [1, 2]}, {}]') == [{"price": [1, 2]}, {}]
+    with pytest.raises(ConfigError, match=r"--where.*not JSON"):
+        read_filter("[1, 2")
