@@ -60,7 +60,8 @@ def add_explain(sub: Subparsers) -> None:
         description="Show, link by link from its own broker outward, whether a subscription was forwarded and why: who "
         "covers it, or a box that nobody covers. Reads the tables of the lake, or the files of a simulation.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="examples:\n  lacuna explain s3\n  lacuna explain s3 --from out --draw s3.png --attributes price volume\n"
+        epilog="examples:\n  lacuna explain s3\n"
+        "  lacuna explain s3 --from out --draw s3.png --attributes price volume\n"
         "  lacuna explain --where \"price < 20 AND (symbol = 'IBM' OR volume > 500)\"",
     )
     command.add_argument("subscription", nargs="?", metavar="SUBSCRIPTION", help="the id that the client chose")

@@ -68,3 +68,9 @@ def test_for_people(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_error_is_one_message(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "--where", "price <"]) == 2
     assert capsys.readouterr().err.startswith("lacuna: --where: at character 8: the end is not allowed here; allowed")
+
+
+@pytest.mark.parametrize("words", [[], ["s1", "--where", "price < 5"]])
+def test_one_thing_is_explained(here: Path, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", *words]) == 2
+    assert "name a subscription, or give a filter with --where" in capsys.readouterr().err
