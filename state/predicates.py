@@ -17,7 +17,7 @@ Known to be better, and the default: not all predicates need to be counted. A pr
 costs much to count and says little. Give it weight 0, and `pmin` counts the rest. What is counted here is the cheapest
 set of which at least one must be fulfilled (of an AND the most selective child, of an OR all children), so `pmin` is 1
 and the cost of a point is the number of filters whose rarest predicate it fulfils. `counted="all"` is as published:
-on 200,000 filters it takes about ten times longer (`lacuna bench pruning`).
+on 200,000 filters it takes about forty times longer (`lacuna bench pruning`).
 
 A tree is looked at as a list of its predicates, each with two jumps, so that nothing is evaluated twice or in vain:
 
