@@ -40,6 +40,8 @@ Shares = NDArray[np.float64]
 """Boxes `(k, 2, d)` as shares of s: 0 where it begins, 1 where it ends."""
 
 STEP = 2.0**-53
+LEAST = 5e-324
+"""The smallest number above 0: guesses may make a YES as good as certain, but they prove nothing."""
 _FLIP = np.int64(2**63 - 1)
 _LARGEST = np.float64(1.7976931348623157e308)
 
@@ -114,8 +116,8 @@ def guesses(delta: float, rho: float) -> float:
 
 
 def bound(rho: float, made: int) -> float:
-    """Proposition 1: the probability that so many guesses miss what is uncovered is at most this."""
-    return math.exp(made * math.log1p(-rho)) if rho < 1 else 0.0
+    """Proposition 1: the probability that so many guesses miss what is uncovered is at most this; never 0."""
+    return max(math.exp(made * math.log1p(-rho)), LEAST) if rho < 1 else LEAST
 
 
 # The guesses

@@ -106,12 +106,13 @@ class Probabilistic(Strategy):
         rows, left = table.minimized()
         if left == 0:
             return Answer(table.witness(rows), work=len(slots))
-        taken = shares(self.space, q, table.boxes[rows[:left]])
-        rho = least_share(q, table.boxes[rows[:left]], taken, True)
+        others = table.boxes[rows[:left]]
+        taken = shares(self.space, q, others)
+        rho = least_share(q, others, taken, True)
         point = np.empty(q.shape[1])
         made = guess(_largest_first(taken), self._seed(q), int(min(guesses(delta, rho), self.trials)), point)
         if made < 0:
-            begin = around(point, q, table.boxes[rows[:left]], taken)
+            begin = around(point, q, others, taken)
             return Answer(table.witness(rows[left:], begin), work=len(slots) - made)
         owners = dict.fromkeys(self.active.owner(slot) for slot in slots[rows[:left]].tolist())
         return Answer(None, tuple(owners), bound(rho, made), len(slots) + made)

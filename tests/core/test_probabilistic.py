@@ -230,6 +230,15 @@ def test_the_cap_is_what_the_bound_says() -> None:
     assert enough.nodes == 2 + guesses(1e-12, rho)
 
 
+def test_a_guess_is_never_taken_for_a_proof() -> None:
+    assert 0 < bound(0.5, 10**6) < 1e-300
+    assert bound(1.0, 1) > 0
+    halves = [Box((0, 0), (51, 100)), Box((49, 0), (100, 100))]
+    verdict = strategy_on(halves, delta=1e-300, trials=10**6).decide((SQUARE,))
+    assert (verdict.covered, verdict.reason) == (True, "probably covered")
+    assert 0 < verdict.bound <= 1e-300
+
+
 def test_several_boxes_share_delta_and_their_bounds_add_up() -> None:
     halves = [Box((0, 0), (51, 100)), Box((49, 0), (100, 100))]
     lower, upper = Box((0, 0), (100, 50)), Box((0, 50), (100, 100))
