@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import sys
-import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,13 +18,13 @@ import bench
 from bench import BENCHES
 from lacuna.chain import chain
 from lacuna.client_commands import show_summary
-from lacuna.config_file import read_config, warn
+from lacuna.config_file import parse_strategy, read_config, warn
 from lacuna.explain import add_explain
 from lacuna.lint import add_lint
 from lacuna.simulate import simulate
 from lacuna.steps import steps
 from state.errors import ConfigError
-from state.strategies import PARAMETERS, Spec
+from state.strategies import PARAMETERS
 
 Subparsers = Any
 
@@ -72,17 +71,6 @@ def run_simulate(args: argparse.Namespace) -> int:
     summary = simulate(config, read_lines(args.events), out=out, seed=args.seed)
     show_summary(summary, "simulation", as_json=args.json)
     return 0
-
-
-def parse_strategy(text: str) -> Spec:
-    """A strategy given on the command line: a name, or a TOML table with parameters."""
-    if not text.lstrip().startswith("{"):
-        return Spec.of(text.strip().strip("'\""), "--strategy")
-    try:
-        return Spec.of(tomllib.loads(f"strategy = {text}")["strategy"], "--strategy")
-    except tomllib.TOMLDecodeError as error:
-        remedy = "write it as '{name = \"union\", budget = 500}'"
-        raise ConfigError("--strategy", text, f"it is not a TOML table: {error}", remedy) from None
 
 
 def read_lines(path: str) -> Iterator[bytes]:

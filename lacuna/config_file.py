@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+import tomllib
 from pathlib import Path
 
 from state.config import Config, parse
 from state.errors import ConfigError, LacunaError
+from state.strategies import Spec
 
 
 def read_config(path: str) -> Config:
@@ -32,3 +34,14 @@ def warn(config: Config) -> None:
             "the column `bound` of decisions says how probably it is wrong",
             file=sys.stderr,
         )
+
+
+def parse_strategy(text: str) -> Spec:
+    """A strategy given on the command line: a name, or a TOML table with parameters."""
+    if not text.lstrip().startswith("{"):
+        return Spec.of(text.strip().strip("'\""), "--strategy")
+    try:
+        return Spec.of(tomllib.loads(f"strategy = {text}")["strategy"], "--strategy")
+    except tomllib.TOMLDecodeError as error:
+        remedy = "write it as '{name = \"union\", budget = 500}'"
+        raise ConfigError("--strategy", text, f"it is not a TOML table: {error}", remedy) from None

@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
 
+from lacuna.config_file import parse_strategy
 from lacuna.local import local_kafka, spark_jars
 from lacuna.steps import Step, steps
 from producers.sender import Sender
@@ -63,6 +64,7 @@ Delivery = tuple[str, str, str, str]
 
 def run_demo(args: argparse.Namespace) -> int:
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    parse_strategy(args.strategy)  # refused before anything is started
     home = Path(args.home)
     workload = Workload(args.workload, args.subscriptions, args.publications, 0.2, args.seed)
     with steps() as step:
@@ -72,7 +74,7 @@ def run_demo(args: argparse.Namespace) -> int:
         home.mkdir(parents=True)
         step("starting Kafka")
         with local_kafka(home / "kafka", 0) as bootstrap:
-            config = _config(home, bootstrap)
+            config = _config(home, bootstrap, args.strategy)
             facts = _perform(config, workload, Engine(jars=jars), step)
     report = _report(config, workload, facts, home)
     if args.json:
@@ -82,8 +84,9 @@ def run_demo(args: argparse.Namespace) -> int:
     return 0 if report["missing"] == report["false"] == report["repeated"] == 0 else 1
 
 
-def _config(home: Path, bootstrap: str) -> Config:
+def _config(home: Path, bootstrap: str, strategy: str) -> Config:
     text = CONFIG.replace("127.0.0.1:9092", bootstrap).replace("HOME", home.resolve().as_posix())
+    text = text.replace('"auto"', strategy if strategy.lstrip().startswith("{") else f'"{strategy}"')
     (home / "lacuna.toml").write_text(text)
     return parse(text)
 

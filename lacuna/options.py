@@ -124,6 +124,9 @@ def add_demo(sub: Subparsers) -> None:
     command.add_argument("--subscriptions", type=int, default=1000, metavar="N", help="default: %(default)s")
     command.add_argument("--publications", type=int, default=5000, metavar="N", help="default: %(default)s")
     command.add_argument("--workload", default="zipf", choices=("uniform", "zipf", "clustered"))
+    command.add_argument(
+        "--strategy", default="auto", metavar="S", help="a name or a TOML table (default: %(default)s)"
+    )
     command.add_argument("--seed", type=int, default=1, metavar="N")
     command.add_argument("--json", action="store_true", help="print the report as one JSON object")
     command.set_defaults(run=later("lacuna.demo", "run_demo"))
