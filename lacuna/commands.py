@@ -20,6 +20,7 @@ from lacuna.chain import chain
 from lacuna.client_commands import show_summary
 from lacuna.config_file import parse_strategy, read_config, warn
 from lacuna.explain import add_explain
+from lacuna.fit import add_fit
 from lacuna.lint import add_lint
 from lacuna.simulate import simulate
 from lacuna.steps import steps
@@ -172,4 +173,7 @@ def run_bench(args: argparse.Namespace) -> int:
     return 0
 
 
-COMMANDS: tuple[Callable[[Subparsers], None], ...] = (add_simulate, add_explain, add_lint, add_chain, add_bench)
+COMMANDS: tuple[Callable[[Subparsers], None], ...] = (
+    *(add_simulate, add_explain, add_lint, add_chain),
+    *(add_fit, add_bench),
+)

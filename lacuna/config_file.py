@@ -11,16 +11,22 @@ from state.errors import ConfigError, LacunaError
 from state.strategies import Spec
 
 
-def read_config(path: str) -> Config:
-    """The configuration in a file."""
+def read_config(path: str, *, routing: bool = True) -> Config:
+    """The configuration in a file; without `routing` as if nothing were said about it."""
     try:
-        return parse(Path(path).read_text(encoding="utf-8"))
+        return parse(read_text(path), routing=routing)
+    except ConfigError as error:
+        raise LacunaError(f"{path}: {error}") from None
+
+
+def read_text(path: str) -> str:
+    """The text of a configuration."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise LacunaError(f"{path}: there is no such file. Remedy: name a configuration with --config") from None
     except UnicodeDecodeError:
         raise LacunaError(f"{path}: it is not UTF-8 text. Remedy: save the configuration as UTF-8") from None
-    except ConfigError as error:
-        raise LacunaError(f"{path}: {error}") from None
 
 
 def warn(config: Config) -> None:

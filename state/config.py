@@ -96,8 +96,8 @@ class Config:
         return replace(self, spec=spec, specs={})
 
 
-def parse(text: str) -> Config:
-    """The configuration that a TOML text gives."""
+def parse(text: str, *, routing: bool = True) -> Config:
+    """The configuration that a TOML text gives; without `routing` as if nothing were said about it."""
     try:
         tables = tomllib.loads(text)
         _refuse_extremes(tables, DEEPEST)
@@ -105,14 +105,14 @@ def parse(text: str) -> Config:
         raise ConfigError("the configuration", "TOML", f"it is not valid TOML: {error}", "correct that line") from None
     _refuse_unknown(tables, ("space", "cells", "overlay", "routing", "kafka", "lake"), "")
     overlay = _overlay(_section(tables, "overlay", required=True))
-    routing = _section(tables, "routing")
-    _refuse_unknown(routing, ("strategy", "links", "remember"), "routing.")
+    given = _section(tables, "routing") if routing else {}
+    _refuse_unknown(given, ("strategy", "links", "remember"), "routing.")
     return Config(
         space=_with_cells(_space(_section(tables, "space", required=True)), _section(tables, "cells")),
         overlay=overlay,
-        spec=Spec.of(routing.get("strategy", "auto"), "routing.strategy"),
-        specs=_specs(routing.get("links", {}), overlay),
-        remember=_remember(routing.get("remember", DAY // SECOND)),
+        spec=Spec.of(given.get("strategy", "auto"), "routing.strategy"),
+        specs=_specs(given.get("links", {}), overlay),
+        remember=_remember(given.get("remember", DAY // SECOND)),
         kafka=_kafka(_section(tables, "kafka")),
         lake=_lake(_section(tables, "lake")),
     )

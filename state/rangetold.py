@@ -78,7 +78,7 @@ class RangeHeard:
     """What a neighbour asked for: a set of ranges."""
 
     def __init__(self, grid: Grid, table: RangeTable | None = None) -> None:
-        self.grid, self.table = grid, table or RangeTable()
+        self.grid, self.table = grid, RangeTable() if table is None else table
 
     def hear(self, change: RangeChange) -> None:
         """Take a change of it. What is added must be new, what is removed must be there."""

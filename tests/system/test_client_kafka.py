@@ -558,3 +558,18 @@ def test_listen_ends_when_told_to(config: Config, file: str, router: Router, num
         assert (process.returncode, out, err) == (0, "", "")
     finally:
         process.kill()
+
+
+# Learning from what the topics hold
+
+
+def test_fit_learns_from_the_topics(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = parse(text)
+    ensure_topics(config.kafka.bootstrap, config.kafka.prefix)
+    produce_to_kafka(config, Workload("zipf", 20, 300))
+    path = tmp_path / "lacuna.toml"
+    path.write_text(text)
+    assert main(["fit", "--config", str(path), "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert (summary["publications"], summary["subscriptions"], summary["refused"]) == (300, 20, 0)
+    assert all(a.borders and a.selectivity for a in parse(path.read_text()).space.attributes)

@@ -1,0 +1,54 @@
+"""What the event topics hold up to now, from the beginning: for those who learn from it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from kafka import TopicPartition
+from kafka.errors import KafkaError
+
+from producers.connection import DEADLINE, connect_consumer
+from producers.errors import TopicMissing, Unreachable
+from state.config import Config
+from state.events import Context, EventKind, Reject, read
+from state.messages import Message
+
+POLL_MS = 200
+
+
+def past_events(
+    config: Config, kinds: Sequence[EventKind], deadline: float = DEADLINE
+) -> Iterator[tuple[EventKind, Message | Reject]]:
+    """Every event of these kinds that is in its topic when this is called, topic by topic."""
+    context = Context(config.space, config.overlay.brokers)
+    consumer = connect_consumer(config.kafka.bootstrap, deadline)
+    try:
+        for kind in kinds:
+            for record in _records(consumer, config, kind, deadline):
+                broker = None if record.key is None else record.key.decode(errors="replace")
+                value = record.value or b""
+                yield kind, read(context, kind, broker, value, record.timestamp * 1000, record.offset)
+    except KafkaError:
+        raise Unreachable(config.kafka.bootstrap, deadline) from None
+    finally:
+        consumer.close()
+
+
+def _records(consumer: Any, config: Config, kind: EventKind, deadline: float) -> Iterator[Any]:
+    topic = f"{config.kafka.prefix}.{kind}"
+    numbers = consumer.partitions_for_topic(topic)
+    if not numbers:
+        raise TopicMissing(config.kafka.bootstrap, topic)
+    partitions = [TopicPartition(topic, number) for number in sorted(numbers)]
+    consumer.assign(partitions)
+    consumer.seek_to_beginning(*partitions)
+    ends = consumer.end_offsets(partitions, timeout_ms=round(deadline * 1000))
+    waited = time.monotonic()
+    while any(consumer.position(partition) < ends[partition] for partition in partitions):
+        for records in consumer.poll(timeout_ms=POLL_MS).values():
+            waited = time.monotonic()
+            yield from records
+        if time.monotonic() - waited > deadline:
+            raise Unreachable(config.kafka.bootstrap, deadline)
