@@ -88,6 +88,11 @@ class Job:
         self.config: Config = parse(self.file.read_text())
         self.process: subprocess.Popen[str] | None = None
 
+    def route(self, strategy: str) -> None:
+        """Choose the strategy of all links, before the job is started."""
+        self.file.write_text(f"{self.file.read_text()}[routing]\nstrategy = {strategy}\n")
+        self.config = parse(self.file.read_text())
+
     def start(self, *options: str, wait: bool = True) -> None:
         """Start the job; with `wait`, until it says that it is running."""
         keep = "spark.sql.streaming.minBatchesToRetain=10000"

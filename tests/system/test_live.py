@@ -32,6 +32,12 @@ from tests.system.live import PROGRAM, Job, check_tables, disk_of, infra, read_t
 
 pytestmark = pytest.mark.system
 
+BOOLEAN = (
+    "price > 500 OR symbol = 'IBM'",
+    "NOT (volume BETWEEN 10 AND 90000) AND symbol <> 'MSFT'",
+    "(price < 100 OR price > 900) AND symbol IN ('IBM', 'AAPL')",
+)
+
 
 @pytest.fixture(scope="module")
 def kafka_home(tmp_path_factory: pytest.TempPathFactory) -> str:
@@ -122,8 +128,14 @@ spark.stop()
 
 
 def test_live_equals_simulated_and_replayed(job: Job) -> None:
-    """One history: deliveries as simulated, tables and state as replayed, a clean stop on SIGTERM."""
+    """One history, with Boolean filters and pruned links: deliveries as simulated, tables and state as replayed."""
+    job.route('{name = "auto", prune = "network", prunings = 100}')
     changes, publications = split(list(Workload("zipf", 200, 300).events(job.config)))
+    changes += [
+        {"kind": "subscribe", "broker": broker, "client": "bool", "id": f"{broker}{k}", "where": where}
+        for k, where in enumerate(BOOLEAN)
+        for broker in job.config.overlay.brokers
+    ]
     job.start("--maintain", "0.001")
     send(job, changes)
     job.settle()
@@ -134,6 +146,7 @@ def test_live_equals_simulated_and_replayed(job: Job) -> None:
     assert job.terminate() == 0
     shell = check_everything(job, changes + publications)
     check_states(job, shell)
+    assert sum(row["prunings"] or 0 for row in job.rows("metrics")) > 0
     assert simulated(job, changes + publications) == expected(changes + publications)
     check_other_readers(job)
 
