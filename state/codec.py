@@ -111,10 +111,9 @@ class StoredTable(msgspec.Struct, array_like=True):
 
 
 class StoredRanges(msgspec.Struct, array_like=True):
-    """Both halves of a link that speaks in ranges, and the clients' subscriptions behind `mine`."""
+    """Both halves of a link that speaks in ranges; of what clients asked for only the boxes, for ranges follow."""
 
     heard: StoredTable
-    mine: StoredTable
     theirs: StoredTable
     active: Shapes
 
@@ -326,7 +325,6 @@ def _store_ranges(book: _Book, link: Link) -> StoredRanges | None:
         return None
     return StoredRanges(
         heard=_store_table(heard.table),
-        mine=_store_table(told.mine),
         theirs=_store_table(told.theirs),
         active=_list_shapes(book, told.active, told.space.dims),
     )
@@ -334,9 +332,8 @@ def _store_ranges(book: _Book, link: Link) -> StoredRanges | None:
 
 def _restore_ranges(link: Link, told: RangeTold, stored: StoredRanges, names: Sequence[Name]) -> None:
     dims = told.space.dims
-    heard, mine, theirs = (_restore_table(table) for table in (stored.heard, stored.mine, stored.theirs))
-    link.heard = RangeHeard(told.grid, heard)
-    told.restore(BoxList(dims, _from_shapes(stored.active, names, dims)), mine, theirs)
+    link.heard = RangeHeard(told.grid, _restore_table(stored.heard))
+    told.restore(BoxList(dims, _from_shapes(stored.active, names, dims)), _restore_table(stored.theirs))
 
 
 def _store_table(table: RangeTable) -> StoredTable:

@@ -118,11 +118,16 @@ class RangeTold:
         self.grid = grid_of(space, spec)
         self._gap, self._most = int(parameters.get("gap", 0)), int(parameters.get("max_ranges", MOST))
         self.passive: dict[Name, Passive] = {}
-        self.restore(BoxList(space.dims), RangeTable(), RangeTable())
+        self.restore(BoxList(space.dims), RangeTable())
 
-    def restore(self, active: BoxList, mine: RangeTable, theirs: RangeTable) -> None:
-        """Take over what was stored."""
-        self.active, self.mine, self.theirs = active, mine, theirs
+    def restore(self, active: BoxList, theirs: RangeTable) -> None:
+        """Take over what was stored. The clients' ranges follow from their boxes, and would be ten times as large."""
+        self.active, self.theirs = active, theirs
+        self.mine = RangeTable.of(np.concatenate([NONE, *(self._asked(name) for name in active)]))
+
+    def _asked(self, name: Name) -> Ranges:
+        """The ranges of a client's subscription: the same ones each time."""
+        return self.grid.ranges(self.active.keys(name), self._most)[0]
 
     def __len__(self) -> int:
         return len(self.active) + (len(self.mine) + len(self.theirs)) // 2
@@ -176,7 +181,7 @@ class RangeTold:
 
     def _forget(self, name: Name) -> Ranges:
         """Take a client's subscription off the list; its ranges, found again as they were found."""
-        ranges, _ = self.grid.ranges(self.active.keys(name), self._most)
+        ranges = self._asked(name)
         self.active.remove(name)
         return ranges
 
@@ -249,7 +254,7 @@ class RangeTold:
         self.theirs.check()
         again = RangeTable()
         for name in self.active:
-            again.add(self.grid.ranges(self.active.keys(name), self._most)[0])
+            again.add(self._asked(name))
         if not np.array_equal(again.rows(), self.mine.rows()):
             raise InvariantError("rule (S): the counted ranges are not those of the clients' subscriptions")
 
