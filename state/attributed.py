@@ -50,7 +50,6 @@ from numpy.typing import NDArray
 from state.cuts import NEGATIVE, CutTree, Numbers, Shape
 from state.errors import InvariantError, StateError
 from state.kernels import kernel
-from state.negative import intersection
 from state.space import Keys, Space
 
 Select = Literal["ratio", "benefit", "cost"]
@@ -98,8 +97,7 @@ class Attributed:
 
     def gap(self, q: Keys) -> Keys | None:
         """The part in `q` of the first negative rectangle that meets it."""
-        _, boxes = self._tree.leaves(q, NEGATIVE, 1)
-        return intersection(boxes[0], q) if len(boxes) else None
+        return self._tree.gap(q)
 
     def rectangles(self) -> Keys:
         """The negative rectangles, as an array of boxes."""

@@ -46,8 +46,43 @@ Shape = NDArray[np.int8]
 
 
 @kernel
-def _leaves(nodes: Nodes, domain: Keys, q: Keys, colour: int, most: int) -> tuple[Numbers, Keys]:
-    """The leaves of one colour that meet `q`, at most `most`, with their boxes, in the order of the tree."""
+def _first_negative(nodes: Nodes, q: Keys) -> int:
+    """The first negative leaf that meets `q`, in the order of the tree, or -1.
+
+    Most questions are this one and most answers -1, so nothing is allocated: the way back is that of the parents.
+    """
+    node = 0
+    while True:
+        while nodes[node, DIM] != LEAF:
+            node = nodes[node, RIGHT if q[0, nodes[node, DIM]] >= nodes[node, CUT] else LEFT]
+        if nodes[node, LEFT] == NEGATIVE:
+            return node
+        while True:
+            if node == 0:
+                return -1
+            child, node = node, nodes[node, PARENT]
+            if nodes[node, LEFT] == child and q[1, nodes[node, DIM]] > nodes[node, CUT]:
+                node = nodes[node, RIGHT]
+                break
+
+
+@kernel
+def _part(nodes: Nodes, leaf: int, q: Keys) -> Keys:
+    """The part in `q` of a leaf that meets it."""
+    part = q.copy()
+    while leaf != 0:
+        child, leaf = leaf, nodes[leaf, PARENT]
+        i, cut = nodes[leaf, DIM], nodes[leaf, CUT]
+        if nodes[leaf, LEFT] == child:
+            part[1, i] = min(part[1, i], cut)
+        else:
+            part[0, i] = max(part[0, i], cut)
+    return part
+
+
+@kernel
+def _leaves(nodes: Nodes, domain: Keys, q: Keys, colour: int) -> tuple[Numbers, Keys]:
+    """The leaves of one colour that meet `q`, with their boxes, in the order of the tree."""
     d = q.shape[1]
     found, boxes = np.empty(16, np.int64), np.empty((16, 2, d), np.int64)
     stack, frames = np.empty(64, np.int64), np.empty((64, 2, d), np.int64)
@@ -81,8 +116,6 @@ def _leaves(nodes: Nodes, domain: Keys, q: Keys, colour: int, most: int) -> tupl
                 boxes = np.concatenate((boxes, np.empty_like(boxes)))
             found[count], boxes[count] = node, box
             count += 1
-            if count == most:
-                break
     return found[:count], boxes[:count]
 
 
@@ -154,6 +187,15 @@ def _paint_all(
 
 
 @kernel
+def _repaint(
+    nodes: Nodes, used: int, domain: Keys, q: Keys, old: int, new: int, by_overlap: bool
+) -> tuple[Nodes, int, int, int]:
+    """Paint all of one colour in `q` in another; as `_paint_all`."""
+    leaves, boxes = _leaves(nodes, domain, q, old)
+    return _paint_all(nodes, used, leaves, boxes, q, new, by_overlap)
+
+
+@kernel
 def _paint_each(
     nodes: Nodes, used: int, domain: Keys, q: Keys, boxes: Keys, colours: Numbers, by_overlap: bool
 ) -> tuple[Nodes, int, int, int, NDArray[np.bool_]]:
@@ -168,7 +210,7 @@ def _paint_each(
         for i in range(q.shape[1]):
             part[0, i] = max(part[0, i], boxes[k, 0, i])
             part[1, i] = min(part[1, i], boxes[k, 1, i])
-        leaves, found = _leaves(nodes, domain, part, NEGATIVE, -1)
+        leaves, found = _leaves(nodes, domain, part, NEGATIVE)
         nodes, used, fewer, freed = _paint_all(nodes, used, leaves, found, part, colours[k], by_overlap)
         met[k] = len(leaves) > 0
         negative += fewer
@@ -235,7 +277,7 @@ class CutTree:
     >>> from state.boxes import Box
     >>> tree = CutTree(Box((0, 0), (1001, 1001)).keys())
     >>> s1 = Box((175, 180), (511, 681)).keys()
-    >>> tree.paint(*tree.leaves(s1, NEGATIVE), s1, 7, by_overlap=False)
+    >>> tree.repaint(s1, NEGATIVE, 7, by_overlap=False)
     >>> tree.negative, tree.leaves(s1, 7)[1].tolist()
     (4, [[[175, 180], [511, 681]]])
     """
@@ -251,13 +293,22 @@ class CutTree:
         """The number of negative leaves."""
         return self._negative
 
-    def leaves(self, q: Keys, colour: int, most: int = -1) -> tuple[Numbers, Keys]:
+    def gap(self, q: Keys) -> Keys | None:
+        """The part in `q` of the first negative leaf that meets it. O(leaves on the way)."""
+        leaf = _first_negative(self._nodes, q)
+        return None if leaf < 0 else _part(self._nodes, leaf, q)
+
+    def leaves(self, q: Keys, colour: int) -> tuple[Numbers, Keys]:
         """The leaves of one colour that meet `q`, with their boxes, in the order of the tree. O(leaves that meet q)."""
-        return _leaves(self._nodes, self.domain, q, colour, most)
+        return _leaves(self._nodes, self.domain, q, colour)
 
     def paint(self, leaves: Numbers, boxes: Keys, q: Keys, colour: int, *, by_overlap: bool) -> None:
         """Give the part in `q` of these leaves, just found and of one colour, another: to or from NEGATIVE."""
         self._took(*_paint_all(self._nodes, self._used, leaves, boxes, q, colour, by_overlap))
+
+    def repaint(self, q: Keys, old: int, new: int, *, by_overlap: bool) -> None:
+        """Give all of `q` that has one colour another: to or from NEGATIVE."""
+        self._took(*_repaint(self._nodes, self._used, self.domain, q, old, new, by_overlap))
 
     def paint_each(self, q: Keys, boxes: Keys, colours: Numbers, *, by_overlap: bool) -> NDArray[np.bool_]:
         """Give what is negative of `q` in these boxes, which all meet it, the colour of the first box that has it.

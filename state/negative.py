@@ -29,6 +29,7 @@ is to subtract the active ones again from the largest to the smallest (2057; 555
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf, nextafter
 from typing import Protocol
 
 import numpy as np
@@ -91,9 +92,7 @@ class NegativeTree:
         return self._tree.negative
 
     def gap(self, q: Keys) -> Keys | None:
-        """The part in `q` of the first negative leaf that meets it. O(leaves on the way)."""
-        _, boxes = self._tree.leaves(q, NEGATIVE, 1)
-        return intersection(boxes[0], q) if len(boxes) else None
+        return self._tree.gap(q)
 
     def cover(self, q: Keys) -> None:
         self._paint(q, NEGATIVE, COVERED)
@@ -108,7 +107,7 @@ class NegativeTree:
             self._paint(piece, COVERED, NEGATIVE)
 
     def _paint(self, q: Keys, old: int, new: int) -> None:
-        self._tree.paint(*self._tree.leaves(q, old), q, new, by_overlap=self._by_overlap)
+        self._tree.repaint(q, old, new, by_overlap=self._by_overlap)
 
     def join(self, active: Keys) -> None:
         self._tree = CutTree(self._tree.domain)
@@ -166,7 +165,7 @@ class NegativeRtree:
 
     def gap(self, q: Keys) -> Keys | None:
         """The part in `q` of the lowest rectangle that meets it: the same whatever the R-tree's history."""
-        parts = [intersection(self._rectangles[key], q) for key in self._meeting(q)]
+        parts = [_intersection(self._rectangles[key], q) for key in self._meeting(q)]
         return min(parts, key=lambda part: part.tolist(), default=None)
 
     def cover(self, q: Keys) -> None:
@@ -233,7 +232,7 @@ def _joined_along(rectangles: Keys, i: int) -> Keys:
     return runs
 
 
-def intersection(a: Keys, b: Keys) -> Keys:
+def _intersection(a: Keys, b: Keys) -> Keys:
     return np.stack((np.maximum(a[0], b[0]), np.minimum(a[1], b[1])))
 
 
@@ -242,8 +241,9 @@ def _outward(box: Keys) -> list[float]:
 
     libspatialindex wants two dimensions at least; the second of a single one is the point 0.
     """
-    lo, hi = box[0].astype(np.float64), (box[1] - 1).astype(np.float64)
-    if len(lo) == 1:
-        lo, hi = np.append(lo, 0.0), np.append(hi, 0.0)
-    exact = np.abs(box).max() < 2**53
-    return [*(lo if exact else np.nextafter(lo, -np.inf)), *(hi if exact else np.nextafter(hi, np.inf))]
+    lo, hi = box.tolist()
+    ends = [float(low) for low in lo], [float(high - 1) for high in hi]
+    if max(map(abs, (*lo, *hi))) >= 2**53:
+        ends = [nextafter(low, -inf) for low in ends[0]], [nextafter(high, inf) for high in ends[1]]
+    flat = [0.0] if len(lo) == 1 else []
+    return [*ends[0], *flat, *ends[1], *flat]

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from state.boxes import unstack
 from state.boxlist import BoxList
+from state.cuts import NEGATIVE, CutTree
 from state.errors import StateError
-from state.negative import NegativeRtree, NegativeSpace, NegativeTree, joined
+from state.negative import COVERED, NegativeRtree, NegativeSpace, NegativeTree, joined
 from state.space import Keys
 from tests.core import naive
 from tests.core.naive import keys, name
@@ -121,6 +122,23 @@ def test_every_short_history_leaves_exactly_the_complement(kind: str, order: str
             history.cover(data.draw(naive.box(2)))
         history.check()
     history.check_gap(data.draw(naive.box(2)))
+
+
+@both_orders
+@all_dims
+def test_the_gap_is_in_the_first_rectangle_that_is_met(dims: int, order: str) -> None:
+    """Decisions carry it as their witness, so it must not depend on how it is looked for."""
+    rng = np.random.default_rng([dims, 7])
+    tree = CutTree(naive.domain(dims, SIZES[dims]))
+    for _ in range(60):
+        q = naive.random_box(rng, dims, SIZES[dims])
+        met = tree.leaves(q, NEGATIVE)[1]
+        gap = tree.gap(q)
+        assert (gap is None) == (len(met) == 0)
+        if gap is not None:
+            assert gap.tolist() == [np.maximum(met[0, 0], q[0]).tolist(), np.minimum(met[0, 1], q[1]).tolist()]
+        old, new = (NEGATIVE, COVERED) if rng.random() < 0.6 else (COVERED, NEGATIVE)
+        tree.repaint(q, old, new, by_overlap=order == "overlap")
 
 
 @both_orders
