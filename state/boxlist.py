@@ -157,6 +157,10 @@ class BoxList:
         """The number of boxes of each entry, in order."""
         return np.fromiter((len(slots) for slots in self._slots.values()), np.int64, len(self._slots))
 
+    def names_meeting(self, q: Keys) -> list[Name]:
+        """The entries with a box that shares a point with `q`."""
+        return list(self._named(self._index.meeting(q)))
+
     def inside(self, q: Keys) -> list[Name]:
         """The entries with a box wholly inside `q`."""
         return list(self._named(self._index.inside(q)))

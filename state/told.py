@@ -18,8 +18,9 @@ Only passive subscriptions whose certificate names a cancelled one are decided a
 stand. They are tried against *active* ones only, the largest first, so that the one that covers the others is promoted
 before them. (Tested against passive ones too, two equal ones would suppress each other.)
 
-`covering = "active"` also withdraws an active subscription when a later one covers it alone: M keeps a smaller table,
-at the price of a message. Its dependants then lean on the later one.
+`covering = "active"` also withdraws an active subscription when one that is told later, new or promoted, covers it
+alone (by all its boxes together): M keeps a smaller table, at the price of a message. Its dependants then lean on the
+later one.
 
 Tried and found to lose publications (do not do these): one such table per broker instead of per outgoing link; passive
 ones counted as covering; the cancel sent before the promotions.
@@ -167,7 +168,8 @@ class Told:
         verdict = self.strategy.decide(boxes)
         if verdict.covered:
             return [self._withhold(name, boxes, origin, verdict)]
-        return [self._activate("forward", name, boxes, origin, verdict), *self._withdraw_covered(name, boxes)]
+        forwarded = self._activate("forward", name, boxes, origin, verdict)
+        return [forwarded, *self._withdraw_covered([forwarded])]
 
     def unsubscribe(self, name: Name, reason: str) -> list[Decision]:
         """A candidate disappears."""
@@ -177,7 +179,7 @@ class Told:
             return [Decision("drop", name, entry.origin, reason, entry.boxes)]
         boxes, origin, dependants = self._deactivate(name)
         promoted = self._reconsider(dependants, f"{name.id} was cancelled")
-        return [*promoted, Decision("cancel", name, origin, reason, boxes)]
+        return [*promoted, Decision("cancel", name, origin, reason, boxes), *self._withdraw_covered(promoted)]
 
     def _keep_tree(self, name: Name, tree: Filter | None) -> None:
         """The tree of a candidate from now on, if it has one."""
@@ -196,10 +198,11 @@ class Told:
         if verdict.covered:
             withheld = self._withhold(name, boxes, origin, verdict)
             promoted = self._reconsider(dependants, f"{name.id} was replaced")
-            return [*promoted, Decision("cancel", name, origin, "replaced", old), withheld]
+            cancelled = Decision("cancel", name, origin, "replaced", old)
+            return [*promoted, cancelled, withheld, *self._withdraw_covered(promoted)]
         forwarded = self._activate("forward", name, boxes, origin, verdict)
         promoted = self._reconsider(dependants, f"{name.id} was replaced")
-        return [*promoted, forwarded, *self._withdraw_covered(name, boxes)]
+        return [*promoted, forwarded, *self._withdraw_covered([forwarded, *promoted])]
 
     def _activate(
         self, action: Action, name: Name, boxes: Boxes, origin: str, verdict: Verdict, why: str = ""
@@ -246,23 +249,23 @@ class Told:
         entry = self.passive[name]
         return -volume(self.space, entry.boxes), entry.serial
 
-    def _withdraw_covered(self, name: Name, boxes: Boxes) -> list[Decision]:
-        """With `covering = "active"`: take back what the newly told `name` covers alone."""
-        if self.spec.covering != "active":
-            return []
-        inside: dict[Name, None] = {}
-        for box in boxes:
-            inside.update(dict.fromkeys(self.active.inside(box.keys())))
+    def _withdraw_covered(self, told: list[Decision]) -> list[Decision]:
+        """With `covering = "active"`: take back what any of those just told covers alone."""
         done: list[Decision] = []
-        for other in inside:
-            if other != name and self._covers_alone(boxes, self.active.boxes(other)):
-                done += self._withdraw(other, name)
+        for decision in told if self.spec.covering == "active" else ():
+            name = decision.name
+            if name in self.active:  # not taken back itself meanwhile
+                inside = [other for other in self._covered_by(decision.boxes) if other != name]
+                done += [one for other in inside for one in self._withdraw(other, name)]
         return done
 
-    def _covers_alone(self, outer: Boxes, inner: Boxes) -> bool:
+    def _covered_by(self, outer: Boxes) -> list[Name]:
+        """The active ones that these boxes cover, together if they are several."""
         alone = BoxList(self.space.dims)
         alone.add(Name("", "", ""), outer)
-        return all(alone.container(box.keys()) is not None for box in inner)
+        met = self.active.inside if len(outer) == 1 else self.active.names_meeting
+        near = {name: None for box in outer for name in met(box.keys())}
+        return [n for n in near if all(not len(alone.without(k, by_overlap=True)) for k in self.active.keys(n))]
 
     def _withdraw(self, name: Name, coverer: Name) -> list[Decision]:
         boxes, origin, dependants = self._deactivate(name)

@@ -16,7 +16,8 @@ reason "possible gap".
 A **rebuild** computes the negative space anew from the active ones, the largest first. Active and passive stay what
 they are, so nothing is sent. It is due when the negative space has drifted (`drift`, a factor; 0: never by itself), or
 asked for by command, and is never in the way: it is made beside the space in use, a bounded part at each `rest`, and
-takes its place when it has caught up. Until then both are kept in step with what comes and goes.
+takes its place when it has caught up. Until then both are kept in step with what comes and goes. What still waits to
+be taken up has no part in the new space, not by a repair either: if it is cancelled first, nothing of it may be there.
 """
 
 from __future__ import annotations
@@ -111,16 +112,18 @@ class NegativeApprox(Strategy):
     def removed(self, name: Name, boxes: Boxes) -> None:
         number = self._numbers.pop(name)
         for keys in keys_of(boxes):
-            self._uncover(self.negative, number, keys)
+            self._uncover(self.negative, number, keys, {})
             if self._next is not None and name not in self._todo:
-                self._uncover(self._next, number, keys)
+                self._uncover(self._next, number, keys, self._todo)
         self._todo.pop(name, None)
 
-    def _uncover(self, kept: Attributed, number: int, keys: Keys) -> None:
+    def _uncover(self, kept: Attributed, number: int, keys: Keys, waiting: dict[Name, None]) -> None:
+        """Give back what was attributed to a cancelled one; those that wait for their turn in `kept` get none of it."""
         kept.give_back(number, keys)
         if self._repairs:
             names, others = self.active.boxes_meeting(keys)
-            kept.repair(keys, np.array([self._numbers[name] for name in names], np.int64), others)
+            there = [k for k, name in enumerate(names) if name not in waiting]
+            kept.repair(keys, np.array([self._numbers[names[k]] for k in there], np.int64), others[there])
 
     # the rebuild
 
@@ -197,6 +200,8 @@ class NegativeApprox(Strategy):
                 for owner, tile in zip(*kept.tiles(), strict=True):
                     if owner != NEGATIVE:
                         self._check_inside(names.get(int(owner)), tile)
+        if self._next is not None and self._todo.keys() & {names.get(int(owner)) for owner in self._next.tiles()[0]}:
+            raise InvariantError("a rebuild attributes space to one that it has not taken up")
 
     def _check_inside(self, owner: Name | None, tile: Keys) -> None:
         boxes = np.empty((0, 2, self.space.dims), np.int64) if owner is None else self.active.keys(owner)

@@ -311,6 +311,25 @@ def test_a_rebuild_is_made_in_bounded_steps_beside_what_is_in_use(monkeypatch: p
 
 
 @all_dims
+@pytest.mark.parametrize("unsubscribe", ["approximate", "exact"])
+def test_whatever_comes_and_goes_during_a_rebuild_it_misses_nothing(
+    dims: int, unsubscribe: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "STEP", 1)
+    rng = np.random.default_rng([dims, 8])
+    for seed in range(6):
+        world = World(dims, {"k": 50, "drift": 0, "unsubscribe": unsubscribe})
+        random_steps(world, seed, 12, cancel=0.0)
+        world.strategy.rebuild()
+        while world.strategy.restless:
+            if rng.random() < 0.4:
+                world.strategy.rest()
+                world.check()
+            else:
+                random_steps(world, int(rng.integers(1000)), 1, cancel=0.7)
+
+
+@all_dims
 def test_a_rebuild_begins_with_the_largest_and_misses_nothing(dims: int) -> None:
     world = World(dims, {"k": 0, "drift": 0})
     rng = np.random.default_rng(1)

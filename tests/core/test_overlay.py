@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from state import events as events_module
+from state.boxlist import BoxList
 from state.codec import decode, encode
 from state.config import Config, parse
 from state.events import Context, Reject, read_line
@@ -68,6 +69,12 @@ def cells(keys: NDArray[np.int64]) -> NDArray[np.bool_]:
     return grid
 
 
+def check_none_covered_by_a_later_one(active: BoxList) -> None:
+    shapes = [cells(active.keys(name)) for name in active]
+    for k, later in enumerate(shapes):
+        assert all((earlier & ~later).any() for earlier in shapes[:k]), "active covering"
+
+
 def check_covering(network: Network) -> None:
     """Rules (C) and (N) by cell enumeration, on every link."""
     for groups in network.groups.values():
@@ -77,6 +84,8 @@ def check_covering(network: Network) -> None:
             active = cells(link.told.active.all_keys())
             for entry in link.told.passive.values():
                 assert not (cells(np.stack([b.keys() for b in entry.boxes])) & ~active).any(), "rule (C)"
+            if link.setup.spec.covering == "active":
+                check_none_covered_by_a_later_one(link.told.active)
             negative = getattr(link.told.strategy, "negative", None)
             if negative is not None:
                 uncovered = cells(negative.rectangles())
