@@ -190,19 +190,26 @@ class Told:
     def _replace(self, name: Name, boxes: Boxes, origin: str) -> list[Decision]:
         """An active candidate changes its shape: one message that makes and breaks at once, or a cancel.
 
-        What leaned on the old shape is reconsidered first, so whatever must be promoted is told before the old shape
-        goes.
+        What leaned on the old shape is decided again beside the new one, and whatever must be promoted is told before
+        the old shape goes. Those promoted may cover the new shape; so it is decided again after them.
         """
         old, _, dependants = self._deactivate(name)
+        why, promoted = f"{name.id} was replaced", list[Decision]()
         verdict = self.strategy.decide(boxes)
-        if verdict.covered:
-            withheld = self._withhold(name, boxes, origin, verdict)
-            promoted = self._reconsider(dependants, f"{name.id} was replaced")
-            cancelled = Decision("cancel", name, origin, "replaced", old)
-            return [*promoted, cancelled, withheld, *self._withdraw_covered(promoted)]
-        forwarded = self._activate("forward", name, boxes, origin, verdict)
-        promoted = self._reconsider(dependants, f"{name.id} was replaced")
-        return [*promoted, forwarded, *self._withdraw_covered([forwarded, *promoted])]
+        if not verdict.covered:
+            forwarded = self._activate("forward", name, boxes, origin, verdict)
+            promoted = self._reconsider(dependants, why)
+            if not promoted:
+                return [forwarded, *self._withdraw_covered([forwarded])]
+            _, _, dependants = self._deactivate(name)
+            verdict = self.strategy.decide(boxes)
+        if not verdict.covered:
+            forwarded = self._activate("forward", name, boxes, origin, verdict)
+            return [*promoted, forwarded, *self._withdraw_covered([forwarded, *promoted])]
+        withheld = self._withhold(name, boxes, origin, verdict)
+        promoted += self._reconsider(dependants, why)
+        cancelled = Decision("cancel", name, origin, "replaced", old)
+        return [*promoted, cancelled, withheld, *self._withdraw_covered(promoted)]
 
     def _activate(
         self, action: Action, name: Name, boxes: Boxes, origin: str, verdict: Verdict, why: str = ""
