@@ -36,6 +36,7 @@ nothing recurses.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar, cast
@@ -78,8 +79,8 @@ value: NUMBER | STRING | _TIMESTAMP STRING
 
 OP: "<>" | "!=" | "<=" | ">=" | "<" | ">" | "="
 NUMBER: /[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?(?![A-Za-z0-9_.])/
-STRING: /'([^']|'')*'/
-NAME: /[A-Za-z_][A-Za-z0-9_]*|"([^"]|"")+"/
+STRING: /'([^']|'')*'(?!')/
+NAME: /[A-Za-z_][A-Za-z0-9_]*|"([^"]|"")+"(?!")/
 _AND.2: /AND(?![A-Za-z0-9_])/i
 _OR.2: /OR(?![A-Za-z0-9_])/i
 _NOT.2: /NOT(?![A-Za-z0-9_])/i
@@ -242,11 +243,22 @@ def _explain(error: UnexpectedInput, text: str, parser: Lark) -> str:
     if token is not None and token.type == "$END":
         found, place = "the end", len(text)
     else:
-        found = repr(text[place:].split()[0][:24] if token is None else str(token))
-    again = parser.parse_interactive(text[:place])  # a failed parse has forgotten some of what was allowed
-    again.exhaust_lexer()
-    allowed = sorted(WORDS.get(name, name) for name in again.accepts())  # type: ignore[no-untyped-call]
-    return f"at character {place + 1}: {found} is not allowed here; allowed are {', '.join(allowed)}"
+        found = repr((text[place:].split()[0] if token is None else str(token))[:24])
+    allowed = ", ".join(_allowed(text, place, parser))
+    return f"at character {place + 1}: {found} is not allowed here; allowed are {allowed}"
+
+
+def _allowed(text: str, place: int, parser: Lark) -> list[str]:
+    """What may stand at a place. The tokens before it are read again: a failed parse has forgotten some of that.
+
+    They are read from the whole text, since what a token is may depend on what follows it.
+    """
+    again = parser.parse_interactive(text)
+    with suppress(UnexpectedInput):  # where no token begins, reading ends by itself
+        for token in again.iter_parse():
+            if (token.start_pos or 0) >= place:
+                break
+    return sorted(WORDS.get(name, name) for name in again.accepts())  # type: ignore[no-untyped-call]
 
 
 class _Builder(Transformer[Token, Any]):

@@ -138,6 +138,7 @@ BAD: list[tuple[str, str, str, bytes]] = [
     ("order", "categories between others", "subscribe", subscribe(where="symbol BETWEEN 'AAPL' AND 'IBM'")),
     ("syntax", "an empty text", "subscribe", subscribe(where="")),
     ("syntax", "half a comparison", "subscribe", subscribe(where="price >")),
+    ("syntax", "a timestamp left open", "subscribe", subscribe(where="seen > TIMESTAMP '2026-05-01")),
     ("syntax", "a text too long", "subscribe", subscribe(where="price = 1" + " " * 65_536)),
     ("deep", "alternatives too deep", "subscribe", subscribe(where="?").replace(b'"?"', b"[" * 40 + b"{}" + b"]" * 40)),
     (

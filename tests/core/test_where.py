@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from state.boxes import boxes_where
@@ -85,6 +86,7 @@ END = "AND, OR, the end"
 BEGIN = "(, NOT, TIMESTAMP, a number, a string, an attribute"
 VALUE = "TIMESTAMP, a number, a string"
 AFTER_NAME = "BETWEEN, IN, NOT, a comparison"
+OPEN = 'at character {}: "{}" is not allowed here; allowed are a string'
 REFUSED = [
     ("", "syntax", f"at character 1: the end is not allowed here; allowed are {BEGIN}"),
     ("price", "syntax", f"at character 6: the end is not allowed here; allowed are {AFTER_NAME}"),
@@ -96,6 +98,14 @@ REFUSED = [
     ("price # 5", "syntax", f"at character 7: '#' is not allowed here; allowed are {AFTER_NAME}"),
     ("price = 5x", "syntax", f"at character 9: '5x' is not allowed here; allowed are {VALUE}"),
     ("price = 'abc", "syntax", f'at character 9: "\'abc" is not allowed here; allowed are {VALUE}'),
+    ("price = 'abc''", "syntax", f"at character 9: \"'abc''\" is not allowed here; allowed are {VALUE}"),
+    ("seen > TIMESTAMP '2026-05-01", "syntax", OPEN.format(18, "'2026-05-01")),
+    ("seen IN (TIMESTAMP 'a", "syntax", OPEN.format(20, "'a")),
+    ("seen IN ('a', timestamp'", "syntax", OPEN.format(24, "'")),
+    ("seen BETWEEN '2026-01-01' AND TIMESTAMP 'x", "syntax", OPEN.format(41, "'x")),
+    ("foo< TIMESTAMP'", "syntax", OPEN.format(15, "'")),
+    ("TIMESTAMP 'abc", "syntax", OPEN.format(11, "'abc")),
+    ('timestamp "x', "syntax", f"at character 11: '\"x' is not allowed here; allowed are {AFTER_NAME}"),
     ("price = volume", "syntax", f"at character 9: 'volume' is not allowed here; allowed are {VALUE}"),
     ("price LIKE 'x'", "syntax", f"at character 7: 'LIKE' is not allowed here; allowed are {AFTER_NAME}"),
     ("price IS NULL", "syntax", f"at character 7: 'IS' is not allowed here; allowed are {AFTER_NAME}"),
@@ -132,6 +142,69 @@ def test_errors_name_the_place_the_token_and_what_is_allowed(text: str, rule: st
         asked(SPACE, text)
     assert refused.value.rule == rule
     assert str(refused.value).startswith(message)
+
+
+TOKENS = [
+    *("AND", "OR", "NOT", "IN", "BETWEEN", "and", "In", "TIMESTAMP", "timestamp", "TIMESTAMP 'x'", "timestamp'"),
+    *("price", "volume", "symbol", "seen", '"in"', "colour", "_", '"', '""', '"x', "'", "''", "'IBM'", "'2026-05-01'"),
+    *("0", "-5", "+", "-", "1.5", "5x", "1e", "1e400", ".", ".5", "5.", "=", "<>", "!=", "<", "<=", ">", "!", "#"),
+    *("(", ")", ",", "\n", "\0", "\u2028", "é", "٣"),
+]
+SAMPLES = {
+    "an attribute": "price",
+    "a number": "5",
+    "a string": "'x'",
+    "TIMESTAMP": "TIMESTAMP 'x'",
+    "a comparison": "=",
+    "the end": "",
+    "COMMA": ",",
+    **{word: word for word in ("AND", "OR", "NOT", "IN", "BETWEEN", "(", ")")},
+}
+"""For each word of a message something that it means."""
+SYNTAX = re.compile(r"at character (\d+): (.+) is not allowed here; allowed are (.+)", re.DOTALL)
+
+
+def soups() -> st.SearchStrategy[str]:
+    """Texts that are almost filters: tokens in any order, and good filters cut short, with tokens after the cut."""
+    soup = st.lists(st.sampled_from(TOKENS), max_size=12)
+    mixed = st.builds(str.join, st.sampled_from(["", " "]), soup)
+    good = st.one_of(text_filters(), st.sampled_from([text for pair in SAME for text in pair]))
+    return st.one_of(mixed, st.builds(lambda a, cut, b: a[: cut % (len(a) + 1)] + b, good, st.integers(0, 200), mixed))
+
+
+def refusal(text: str) -> ValueRefused | None:
+    """Why a text is not a filter; anything else that is raised is a fault."""
+    try:
+        parse(SPACE, text)
+    except ValueRefused as refused:
+        return refused
+    return None
+
+
+def broken_at(text: str) -> tuple[int, list[str]] | None:
+    """Where the grammar is broken, counted from 0, and what is allowed there."""
+    refused = refusal(text)
+    if refused is None or refused.rule != "syntax":
+        return None
+    found = SYNTAX.fullmatch(str(refused))
+    assert found is not None, refused
+    return int(found[1]) - 1, found[3].replace(", ,", ", COMMA").split(", ")
+
+
+@settings(max_examples=400)
+@given(soups())
+@example("seen > TIMESTAMP '2026-05-01")
+@example("price IN (1 2)")
+def test_what_is_no_filter_is_refused_and_what_is_said_to_be_allowed_is(text: str) -> None:
+    broken = broken_at(text)
+    if broken is None:
+        return
+    place, allowed = broken
+    assert 0 <= place <= len(text)
+    assert allowed and set(allowed) <= set(SAMPLES)
+    for word in allowed:
+        again = broken_at(f"{text[:place]} {SAMPLES[word]}")
+        assert again is None or again[0] > place, word
 
 
 @pytest.mark.parametrize(
