@@ -28,9 +28,10 @@ they are. Where the tree would be too many boxes, the boxes and the tree are tho
 (`pruning.fitted`), fit to travel between brokers, and `exact` is the filter itself, by which the clients' broker
 delivers. Limits on depth and size make hostile input a reject.
 
-The text is parsed by lark (LALR with a contextual lexer), which builds no tree of its own: each rule turns directly
-into two filters, one that holds where the text does and one that holds where it does not, so NOT is an exchange and
-nothing recurses.
+The text is parsed by lark (LALR), which builds no tree of its own: each rule turns directly into two filters, one that
+holds where the text does and one that holds where it does not, so NOT is an exchange and nothing recurses. A keyword is
+one wherever it stands: a lexer that looked at what the grammar expects would read a misplaced one as an attribute, and
+the error would name what follows it.
 """
 
 from __future__ import annotations
@@ -234,7 +235,7 @@ def parse(space: Space, text: str) -> Filter:
 
 @lru_cache(maxsize=8)
 def _parser(space: Space) -> Lark:
-    return Lark(GRAMMAR, parser="lalr", lexer="contextual", transformer=_Builder(space))
+    return Lark(GRAMMAR, parser="lalr", lexer="basic", transformer=_Builder(space))
 
 
 def _explain(error: UnexpectedInput, text: str, parser: Lark) -> str:

@@ -57,7 +57,7 @@ SAME = [
     ("NOT price < 5 AND volume = 3", "(NOT price < 5) AND volume = 3"),
     ('"price" < 5', "price < 5"),
     ('"in" = 5', '"in" BETWEEN 5 AND 5'),
-    ("in = 5 AND in IN (5, 6)", '"in" = 5'),
+    ('"in" = 5 AND "in" IN (5, 6)', '"in" = 5'),
     ("seen >= '2026-05-01'", "seen >= TIMESTAMP '2026-05-01T00:00:00Z'"),
     ("seen < timestamp'2026-05-01 12:00:00+02:00'", "seen < '2026-05-01T10:00:00Z'"),
     ("price = 1e2", "price = 100"),
@@ -115,6 +115,13 @@ REFUSED = [
     ("price BETWEEN 5", "syntax", "at character 16: the end is not allowed here; allowed are AND"),
     ("5", "syntax", "at character 2: the end is not allowed here; allowed are a comparison"),
     ("5 = 5", "syntax", "at character 5: '5' is not allowed here; allowed are an attribute"),
+    ("AND price > 5", "syntax", f"at character 1: 'AND' is not allowed here; allowed are {BEGIN}"),
+    ("price > 5 AND OR volume < 3", "syntax", f"at character 15: 'OR' is not allowed here; allowed are {BEGIN}"),
+    ("price BETWEEN 5 AND 6 AND 7", "syntax", "at character 28: the end is not allowed here; allowed are a comparison"),
+    ("price BETWEEN 5 OR 6", "syntax", "at character 17: 'OR' is not allowed here; allowed are AND"),
+    ("in = 5", "syntax", f"at character 1: 'in' is not allowed here; allowed are {BEGIN}"),
+    ("price = 5 or In IN (5)", "syntax", f"at character 14: 'In' is not allowed here; allowed are {BEGIN}"),
+    ("5 = and", "syntax", "at character 5: 'and' is not allowed here; allowed are an attribute"),
     ("price = 5 AND volume = 1.5", "fraction", "at character 24: volume = 1.5 has a fraction, but its kind is int"),
     ("colour = 5", "attribute", "at character 1: 'colour' is not an attribute of the space"),
     ("Price = 5", "attribute", "at character 1: 'Price' is not an attribute of the space"),
@@ -207,6 +214,56 @@ def test_what_is_no_filter_is_refused_and_what_is_said_to_be_allowed_is(text: st
         assert again is None or again[0] > place, word
 
 
+VALUES = ("a number", "a string", "TIMESTAMP")
+GOES_ON = {
+    "factor": {"NOT": "factor", "(": "factor", "an attribute": "name", **dict.fromkeys(VALUES, "value")},
+    "name": {"a comparison": "compared", "NOT": "not", "BETWEEN": "between", "IN": "in"},
+    "not": {"BETWEEN": "between", "IN": "in"},
+    "value": {"a comparison": "compared back"},
+    "compared": dict.fromkeys(VALUES, "whole"),
+    "compared back": {"an attribute": "whole"},
+    "between": dict.fromkeys(VALUES, "from"),
+    "from": {"AND": "compared"},
+    "in": {"(": "listed"},
+    "listed": dict.fromkeys(VALUES, "list"),
+    "list": {"COMMA": "listed", ")": "whole"},
+    "whole": {"AND": "factor", "OR": "factor", ")": "whole", "the end": "whole"},
+}
+"""The grammar as a machine: after what, which words lead where. Parentheses are counted beside it."""
+
+
+def first_broken(words: list[str]) -> tuple[int, set[str]] | None:
+    """The number of the first word that the machine does not allow, and what it allows there."""
+    state, opened = "factor", 0
+    for k, word in enumerate([*words, "the end"]):
+        allowed = set(GOES_ON[state]) - ({"the end" if opened else ")"} if state == "whole" else set())
+        if word not in allowed:
+            return k, allowed
+        opened += {("factor", "("): 1, ("whole", ")"): -1}.get((state, word), 0)
+        state = GOES_ON[state][word]
+    return None
+
+
+PLAIN = [word for word in SAMPLES if word not in ("a string", "TIMESTAMP", "the end")]
+STARTS = [[], ["an attribute"], ["an attribute", "a comparison", "a number"], ["an attribute", "IN", "("]]
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(STARTS), st.lists(st.sampled_from(PLAIN), max_size=10))
+def test_the_first_token_that_is_not_allowed_is_named_with_all_that_is(start: list[str], more: list[str]) -> None:
+    """Against a machine that shares nothing with the parser."""
+    words = start + more
+    text = "".join(f"{SAMPLES[word]} " for word in words)
+    expected = first_broken(words)
+    if expected is None:
+        assert refusal(text) is None
+    else:
+        k, allowed = expected
+        found = broken_at(text)
+        assert found is not None and set(found[1]) == allowed
+        assert found[0] == sum(len(SAMPLES[word]) + 1 for word in words[:k])
+
+
 @pytest.mark.parametrize(
     ("where", "text"),
     [
@@ -240,6 +297,21 @@ def test_an_attribute_called_not_is_an_attribute() -> None:
     space = Space((Attribute("not", "int", 0, 9),))
     assert asked(space, {"not": [1, 2]}).boxes == boxes_where(space, {"not": [1, 2]})
     assert asked(space, '"not" <= 4').boxes == boxes_where(space, {"not": [0, 4]})
+
+
+KEYWORDS_AS_NAMES = Space(tuple(Attribute(name, "int", 0, 9) for name in ("and", "Or", "BETWEEN", "timestamp")))
+
+
+def test_attributes_that_are_keywords_are_quoted() -> None:
+    for name in ("and", "Or", "BETWEEN"):
+        with pytest.raises(ValueRefused, match=f"at character 1: '{name}' is not allowed here"):
+            parse(KEYWORDS_AS_NAMES, f"{name} = 5")
+        assert to_text(parse(KEYWORDS_AS_NAMES, f'"{name}" = 5'), KEYWORDS_AS_NAMES) == f'"{name}" = 5'
+
+
+@pytest.mark.parametrize("text", ["timestamp = 5", "5 = timestamp", "timestamp IN (5)", "timestamp BETWEEN 5 AND 5"])
+def test_timestamp_is_a_keyword_before_a_string_only(text: str) -> None:
+    assert parse(KEYWORDS_AS_NAMES, text) == parse(KEYWORDS_AS_NAMES, '"timestamp" = 5')
 
 
 def test_beyond_the_limit_the_exact_filter_stays() -> None:
