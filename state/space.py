@@ -15,6 +15,9 @@ are in reverse order, which flipping the 63 value bits puts right, and one more 
 -0.0 and 0.0 are one value, so -0.0 is normalised first. No tolerance anywhere: two doubles that differ in the last
 bit are neighbours, `key` apart by one.
 
+A number that comes as text (`Written`) is not read before its kind is known: for an `int` it is exact, however many
+digits it has, for a `float` it is the nearest double.
+
 What does not fit its attribute raises `ValueRefused` with the name of the rule; `events` turns that into a reject,
 `config` into a configuration error.
 """
@@ -27,6 +30,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from functools import cached_property
 from itertools import product
 from typing import Literal
@@ -46,6 +50,10 @@ KINDS: tuple[Kind, ...] = ("int", "float", "category", "timestamp")
 
 FINER = re.compile(r"[.,][0-9]{7}")
 """A fraction of a second finer than a microsecond."""
+BEYOND = re.compile(r"([eE][+-]?)0*[1-9][0-9]{8,}")
+"""An exponent that no number of digits in a text makes up for; some are more than `Decimal` can hold."""
+MOST_SHOWN = 40
+"""So many digits of a number are shown in a message."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 LARGEST_INT = 2**63 - 2
@@ -61,6 +69,27 @@ class ValueRefused(ValueError):
     def __init__(self, rule: str, message: str) -> None:
         super().__init__(message)
         self.rule = rule
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A number as it was written, which is also how messages show it.
+
+    >>> Attribute("n", "int", 0, 2**60).key(Written("9007199254740993.0"))
+    9007199254740993
+    """
+
+    digits: str
+
+    def __repr__(self) -> str:
+        return self.digits if len(self.digits) <= MOST_SHOWN else f"{self.digits[:MOST_SHOWN]}..."
+
+    def __float__(self) -> float:
+        return float(self.digits)
+
+    def exact(self) -> Decimal:
+        """The number itself, or one as far beyond every domain, or as close to 0, where its exponent is absurd."""
+        return Decimal(BEYOND.sub(r"\g<1>99999999", self.digits))
 
 
 def float_key(value: float) -> int:
@@ -147,27 +176,38 @@ class Attribute:
                 return timestamp_key(value)
 
     def _int_key(self, value: object) -> int:
+        if isinstance(value, Written):
+            return self._exact_key(value)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueRefused("type", f"{self.name} = {value!r} is not a number")
         if isinstance(value, float):
-            self._refuse_not_finite(value)
-            if not value.is_integer():
-                raise ValueRefused("fraction", f"{self.name} = {value!r} has a fraction, but its kind is int")
+            self._refuse_not_finite(value, value)
+            self._refuse_fraction(value, value.is_integer())
         return int(value)
 
+    def _exact_key(self, value: Written) -> int:
+        exact = value.exact()
+        self._refuse_fraction(value, exact == exact.to_integral_value())
+        inside = max(Decimal(self.low - 1), min(exact, Decimal(self.high + 1)))  # 1e99999999 would be a huge integer
+        return int(inside)
+
     def _float_key(self, value: object) -> int:
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if isinstance(value, bool) or not isinstance(value, int | float | Written):
             raise ValueRefused("type", f"{self.name} = {value!r} is not a number")
         try:
             number = float(value)
         except OverflowError:
             raise ValueRefused("domain", f"{self.name} = {value!r} is beyond the largest double") from None
-        self._refuse_not_finite(number)
+        self._refuse_not_finite(value, number)
         return float_key(number)
 
-    def _refuse_not_finite(self, number: float) -> None:
+    def _refuse_not_finite(self, value: object, number: float) -> None:
         if not math.isfinite(number):
-            raise ValueRefused("finite", f"{self.name} = {number!r} is not a finite number")
+            raise ValueRefused("finite", f"{self.name} = {value!r} is not a finite number")
+
+    def _refuse_fraction(self, value: object, whole: bool) -> None:
+        if not whole:
+            raise ValueRefused("fraction", f"{self.name} = {value!r} has a fraction, but its kind is int")
 
     def _category_key(self, value: object) -> int:
         if not isinstance(value, str):

@@ -59,7 +59,7 @@ from state.filters import (
     leaves,
 )
 from state.pruning import fitted
-from state.space import Attribute, Space, ValueRefused
+from state.space import Attribute, Space, ValueRefused, Written
 
 MOST_TEXT = 1 << 16
 NEGATION = "not"
@@ -79,7 +79,7 @@ all: one (_AND one)*
 value: NUMBER | STRING | _TIMESTAMP STRING
 
 OP: "<>" | "!=" | "<=" | ">=" | "<" | ">" | "="
-NUMBER: /[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?(?![A-Za-z0-9_.])/
+NUMBER: /([+-]\s*)?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?(?![A-Za-z0-9_.])/
 STRING: /'([^']|'')*'(?!')/
 NAME: /[A-Za-z_][A-Za-z0-9_]*|"([^"]|"")+"(?!")/
 _AND.2: /AND(?![A-Za-z0-9_])/i
@@ -357,9 +357,5 @@ def _unquoted(token: str) -> str:
     return token[1:-1].replace(token[0] * 2, token[0])
 
 
-def _literal(token: Token) -> int | float | str:
-    if token.type == "STRING":
-        return _unquoted(token)
-    digits = str(token)
-    whole = digits.lstrip("+-").isdigit() and len(digits) < 4000  # more digits than Python reads are beyond any domain
-    return int(digits) if whole else float(digits)
+def _literal(token: Token) -> Written | str:
+    return _unquoted(token) if token.type == "STRING" else Written("".join(token.split()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -12,8 +13,8 @@ from hypothesis import strategies as st
 
 from state.boxes import boxes_where
 from state.config import parse as parse_config
-from state.filters import EVERYTHING, Filter, holds, of_boxes, to_text
-from state.space import Attribute, Space, ValueRefused, float_key, timestamp_key
+from state.filters import EVERYTHING, Filter, Leaf, holds, of_boxes, to_text
+from state.space import LARGEST_INT, Attribute, Space, ValueRefused, float_key, timestamp_key
 from state.where import asked, parse
 from tests.core.histories import json_filters, points, space_text, text_filters
 from tests.core.oracle import matches
@@ -64,6 +65,12 @@ SAME = [
     ("price = +.5", "price = 0.5"),
     ("price >= -0.0", "price >= 0"),
     ("volume = 5.0", "volume = 5"),
+    ("volume = 5." + "0" * 5000, "volume = 5"),
+    ("volume = 1e3", "volume = 1000"),
+    ("volume = .5E+0001", "volume = 5"),
+    ("volume = 0e99999999999999999999", "volume = 0"),
+    ("volume >= - 0", "volume >= 0"),
+    ("price = +\t5", "price = 5"),
     ("  price\n=\t5  ", "price=5"),
     ("price >= 0", "volume >= 0"),
     ("price < 10 AND price >= 5 AND price > 7", "price > 7 AND price < 10"),
@@ -132,8 +139,19 @@ REFUSED = [
     ("symbol = 5", "type", "at character 10: symbol = 5 is not a string"),
     ("price = 'x'", "type", "at character 9: price = 'x' is not a number"),
     ("price > 1001", "domain", "at character 9: price = 1001 is outside its domain [0.0, 1000.0]"),
-    ("price = 1e400", "finite", "at character 9: price = inf is not a finite number"),
-    ("volume = " + "9" * 5000, "finite", "at character 10: volume = inf is not a finite number"),
+    ("price = 1e400", "finite", "at character 9: price = 1e400 is not a finite number"),
+    ("price > - 1e400", "finite", "at character 9: price = -1e400 is not a finite number"),
+    ("volume = 1e400", "domain", "at character 10: volume = 1e400 is outside its domain [0, 100000]"),
+    ("volume = 1e999999999999999999999", "domain", "at character 10: volume = 1e999999999999999999999 is outside its"),
+    (
+        "volume = 1e-99999999999999999999",
+        "fraction",
+        "at character 10: volume = 1e-99999999999999999999 has a fraction",
+    ),
+    ("volume = - 5", "domain", "at character 10: volume = -5 is outside its domain [0, 100000]"),
+    ("volume = " + "9" * 5000, "domain", f"at character 10: volume = {'9' * 40}... is outside its domain"),
+    ("volume = 5.00000000000000000001", "fraction", "at character 10: volume = 5.00000000000000000001 has a fraction"),
+    ("volume < 4.99999999999999999999", "fraction", "at character 10: volume = 4.99999999999999999999 has a fraction"),
     ("price BETWEEN 5 AND 3", "inverted", "at character 15: the range 5 AND 3 is inverted"),
     ("seen = 'yesterday'", "timestamp", "at character 8: 'yesterday' is not an ISO 8601 timestamp"),
     ("seen = 5", "type", "at character 8: seen = 5 is not an ISO 8601 string"),
@@ -297,6 +315,44 @@ def test_an_attribute_called_not_is_an_attribute() -> None:
     space = Space((Attribute("not", "int", 0, 9),))
     assert asked(space, {"not": [1, 2]}).boxes == boxes_where(space, {"not": [1, 2]})
     assert asked(space, '"not" <= 4').boxes == boxes_where(space, {"not": [0, 4]})
+
+
+WHOLE = Space((Attribute("n", "int", -LARGEST_INT, LARGEST_INT),))
+"""More whole numbers than doubles tell apart."""
+
+
+def decimals() -> st.SearchStrategy[str]:
+    """Numbers as a person may write them, many of them whole."""
+    digits = st.text("0123456789", min_size=1, max_size=22)
+    zeros = st.integers(0, 30).map("0".__mul__)
+    mantissa = st.one_of(digits, st.builds("{}.{}".format, digits, st.one_of(digits, zeros)), digits.map(".{}".format))
+    exponent = st.one_of(st.just(""), st.integers(-30, 30).map("e{}".format))
+    return st.builds("{}{}{}".format, st.sampled_from(["", "-", "+", "- "]), mantissa, exponent)
+
+
+@settings(max_examples=300)
+@given(decimals())
+@example("9007199254740992.5")
+@example("9007199254740993.0")
+@example("9223372036854775806.0")
+@example("9223372036854775807")
+@example("9223372036854775805.9999999999")
+def test_a_number_for_an_int_is_exact(written: str) -> None:
+    exact = Fraction(written.replace(" ", ""))
+    try:
+        got = parse(WHOLE, f"n = {written}")
+    except ValueRefused as refused:
+        assert refused.rule == ("fraction" if exact.denominator > 1 else "domain")
+        assert refused.rule == "fraction" or abs(exact) > LARGEST_INT
+    else:
+        assert got == Leaf(0, int(exact), int(exact) + 1) and exact.denominator == 1
+
+
+@given(decimals())
+def test_a_number_for_a_float_is_the_nearest_double(written: str) -> None:
+    everywhere = Space((Attribute("x", "float", float_key(-1e60), float_key(1e60)),))
+    key = float_key(float(written.replace(" ", "")))
+    assert parse(everywhere, f"x = {written}") == Leaf(0, key, key + 1)
 
 
 KEYWORDS_AS_NAMES = Space(tuple(Attribute(name, "int", 0, 9) for name in ("and", "Or", "BETWEEN", "timestamp")))
