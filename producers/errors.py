@@ -45,6 +45,7 @@ REMEDIES = {
     "timestamp": "write it as 2026-05-01T00:00:00Z",
     "ttl": "give seconds, or leave it out for no end",
     "type": "give it the type that the documentation of the events says",
+    "unexpected": "report it together with the event: it is a fault of Lacuna's",
     "utf8": "give text that can be written as UTF-8",
 }
 """What to do about each broken rule."""

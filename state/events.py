@@ -19,10 +19,11 @@ import json
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, TypeVar
 
 import msgspec
 
+from state.errors import InvariantError
 from state.messages import Message, Name, Publish, Stamp, Subscribe, Unsubscribe
 from state.space import Space, ValueRefused, timestamp_key
 from state.where import asked
@@ -69,6 +70,7 @@ RULES = {
     "timestamp": "the value of a timestamp attribute is ISO 8601, no finer than a microsecond",
     "ttl": "a time to live is a number of seconds above 0, up to a hundred years",
     "type": "a value has the type of its field",
+    "unexpected": "an event is read without an error of the router's own",
     "utf8": "a value is UTF-8",
 }
 
@@ -132,6 +134,7 @@ class _PublishLine(_Publish, kw_only=True, forbid_unknown_fields=True):
     broker: Any
 
 
+Found = TypeVar("Found")
 Decoders = dict[str, Callable[[bytes], Any]]
 _EVENTS: Decoders = {
     kind: msgspec.json.Decoder(struct).decode
@@ -158,29 +161,39 @@ def read(context: Context, kind: str, broker: object, value: bytes, arrived: int
     `arrived` is when the log took it (microseconds) and stands in for a missing time; `place` is where in the log it
     is.
     """
-    return _guarded(context, kind, broker, value, arrived, place, _EVENTS)
+    return _guarded(lambda: _read(context, kind, broker, value, arrived, place, _EVENTS))
 
 
 def read_line(context: Context, line: bytes, arrived: int, place: int) -> tuple[object, object, Message | Reject]:
     """The kind, the broker and the message (or reject) of one line of an events file."""
-    try:
-        head = _decode_line(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        head = _Line()
-        try:
-            _explain("", line, None)
-        except _Refused as refused:
-            return None, None, Reject(refused.rule, str(refused))
-    return head.kind, head.broker, _guarded(context, head.kind, head.broker, line, arrived, place, _LINES)
+    head = _guarded(lambda: _head(line))
+    if isinstance(head, Reject):
+        return None, None, head
+    kind, broker = head.kind, head.broker
+    return kind, broker, _guarded(lambda: _read(context, kind, broker, line, arrived, place, _LINES))
 
 
-def _guarded(
-    context: Context, kind: object, broker: object, value: bytes, arrived: int, place: int, decoders: Decoders
-) -> Message | Reject:
+def _guarded(look: Callable[[], Found]) -> Found | Reject:
+    """What was found, or the reject that it is.
+
+    An exception that nobody thought of is a reject too: the event stays in the log, so raised again at every attempt
+    it would stop the stream at this offset for good. What no event is to blame for stops it rightly.
+    """
     try:
-        return _read(context, kind, broker, value, arrived, place, decoders)
+        return look()
     except (_Refused, ValueRefused) as refused:
         return Reject(refused.rule, str(refused))
+    except (InvariantError, MemoryError):
+        raise
+    except Exception as error:
+        return Reject("unexpected", f"{type(error).__name__} was raised while the event was read")
+
+
+def _head(line: bytes) -> _Line:
+    try:
+        return _decode_line(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        _explain("", line, None)
 
 
 def _read(
