@@ -17,7 +17,6 @@ from state.events import RULES, Reject
 
 REMEDIES = {
     "attribute": "name every attribute of [space] in a publication, and no other anywhere",
-    "boxes": "ask for fewer values, or with several subscriptions",
     "broker": "name a broker of [overlay]",
     "category": "use one of the values declared in [space]",
     "client": "choose another client name",

@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from state.kernels import kernel, kernel_inline
-from state.space import Keys, Space
+from state.space import Keys, Sides, Space, corners_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,12 @@ Boxes = tuple[Box, ...]
 
 def boxes_where(space: Space, where: Mapping[str, object]) -> Boxes:
     """The disjoint boxes that `where` asks for in `space`; `ValueRefused` if it breaks a rule."""
-    return tuple(Box(lo, hi) for lo, hi in space.corners(where))
+    return boxes_between(space.sides(where))
+
+
+def boxes_between(sides: Sides) -> Boxes:
+    """The disjoint boxes that have these sides: as many as the product of their numbers."""
+    return tuple(Box(lo, hi) for lo, hi in corners_of(sides))
 
 
 def volume(space: Space, boxes: Boxes) -> float:

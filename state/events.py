@@ -42,7 +42,6 @@ NAMED = re.compile(rb'"\s*:')
 
 RULES = {
     "attribute": "a publication names every attribute of the space, a subscription no other",
-    "boxes": "a subscription is not more boxes than the limit",
     "broker": "the key is the name of a broker of the overlay",
     "category": "a category's value is one of those declared",
     "client": "a client is a string of 1 to 256 characters",

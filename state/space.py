@@ -42,8 +42,8 @@ Keys = NDArray[np.int64]
 """An int64 array: `(n, d)` for points, `(n, 2, d)` for boxes."""
 Corner = tuple[int, ...]
 """A key for each attribute."""
-MOST_BOXES = 1024
-"""A subscription may be this many boxes; sets of categories multiply."""
+Sides = list[list[tuple[int, int]]]
+"""For each attribute the disjoint intervals `[lo, hi)` that are asked for."""
 
 Kind = Literal["int", "float", "category", "timestamp"]
 KINDS: tuple[Kind, ...] = ("int", "float", "category", "timestamp")
@@ -284,6 +284,11 @@ class Attribute:
         return [self.value(lo), self.value(hi - 1)]
 
 
+def corners_of(sides: Sides) -> list[tuple[Corner, Corner]]:
+    """The half-open corners of the boxes that have these sides: as many as the product of their numbers."""
+    return [(tuple(lo for lo, _ in ends), tuple(hi for _, hi in ends)) for ends in product(*sides)]
+
+
 @dataclass(frozen=True)
 class Space:
     """The attributes, in order. A publication is a point in it; a subscription is one or more disjoint boxes.
@@ -318,14 +323,14 @@ class Space:
                 raise ValueRefused("attribute", f"the publication does not name {a.name}")
         return tuple(a.key(at[a.name]) for a in self.attributes)
 
-    def corners(self, where: Mapping[str, object]) -> list[tuple[Corner, Corner]]:
-        """The half-open corners of the disjoint boxes that `where` asks for; what is not named is unconstrained."""
+    def sides(self, where: Mapping[str, object]) -> Sides:
+        """What an object of ranges asks for in each attribute; what is not named is unconstrained."""
         self._refuse_unknown(where)
-        sides = [a.intervals(where[a.name]) if a.name in where else [(a.low, a.high + 1)] for a in self.attributes]
-        count = math.prod(len(side) for side in sides)
-        if count > MOST_BOXES:
-            raise ValueRefused("boxes", f"the subscription is {count} boxes, more than {MOST_BOXES}")
-        return [(tuple(lo for lo, _ in ends), tuple(hi for _, hi in ends)) for ends in product(*sides)]
+        return [a.intervals(where[a.name]) if a.name in where else [(a.low, a.high + 1)] for a in self.attributes]
+
+    def corners(self, where: Mapping[str, object]) -> list[tuple[Corner, Corner]]:
+        """The half-open corners of the disjoint boxes that `where` asks for."""
+        return corners_of(self.sides(where))
 
     def _refuse_unknown(self, named: Mapping[str, object]) -> None:
         for name in named:

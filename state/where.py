@@ -40,12 +40,13 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from typing import Any, TypeVar, cast
 
 from lark import Lark, Token, Transformer
 from lark.exceptions import UnexpectedInput, UnexpectedToken
 
-from state.boxes import Boxes, boxes_where
+from state.boxes import Boxes, boxes_between
 from state.filters import (
     EVERYTHING,
     MOST_BOXES,
@@ -62,6 +63,8 @@ from state.pruning import fitted
 from state.space import Attribute, Space, ValueRefused, Written
 
 MOST_TEXT = 1 << 16
+MOST_OF_RANGES = 1024
+"""An object of ranges is taken as it is up to this many boxes (sets of categories multiply), as a tree beyond."""
 NEGATION = "not"
 
 GRAMMAR = r"""
@@ -119,7 +122,9 @@ class Asked:
 def asked(space: Space, where: object, most: int = MOST_BOXES) -> Asked:
     """What a `where` asks for, in at most `most` boxes; `ValueRefused` with the rule that it breaks."""
     if isinstance(where, Mapping) and not any(_is_boolean(space, name, given) for name, given in where.items()):
-        return Asked(boxes_where(space, where))
+        sides = space.sides(where)
+        if prod(map(len, sides)) <= MOST_OF_RANGES:
+            return Asked(boxes_between(sides))
     tree = parse(space, where) if isinstance(where, str) else _of_json(space, where, MOST_DEPTH).yes
     _refuse_more(_predicates(tree))
     general, boxes = fitted(tree, space, most)

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from state.space import (
     LARGEST_INT,
-    MOST_BOXES,
     Attribute,
     Space,
     ValueRefused,
@@ -387,15 +386,6 @@ def test_the_boxes_of_one_where_share_no_category(where: dict[str, list[Any]]) -
 @given(st.tuples(*(st.integers(a.low, a.high) for a in SPACE.attributes)))
 def test_describe_point_gives_back_the_same_point(point: tuple[int, ...]) -> None:
     assert SPACE.point(SPACE.describe_point(point)) == point
-
-
-def test_a_subscription_is_at_most_so_many_boxes() -> None:
-    values = tuple(f"v{k}" for k in range(66))
-    pair = Space(tuple(Attribute(name, "category", 0, 65, values) for name in "ab"))
-    some = list(values[::2])
-    assert len(some) ** 2 > MOST_BOXES == 32 * 32
-    assert len(pair.corners({"a": some[:32], "b": some[:32]})) == MOST_BOXES
-    refused("boxes", pair.corners, {"a": some[:32], "b": some[:33]})
 
 
 @given(wheres())

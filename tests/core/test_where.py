@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -15,7 +16,7 @@ from state.boxes import boxes_where
 from state.config import parse as parse_config
 from state.filters import EVERYTHING, Filter, Leaf, holds, of_boxes, to_text
 from state.space import LARGEST_INT, Attribute, Space, ValueRefused, float_key, timestamp_key
-from state.where import asked, parse
+from state.where import MOST_OF_RANGES, asked, parse
 from tests.core.histories import json_filters, points, space_text, text_filters
 from tests.core.oracle import matches
 
@@ -376,6 +377,55 @@ def test_beyond_the_limit_the_exact_filter_stays() -> None:
     assert got.exact == parse(SPACE, text)
     assert got.tree is not None and len(got.boxes) <= 64
     assert of_boxes(got.boxes, SPACE) == got.tree
+
+
+MANY = tuple(f"v{k}" for k in range(66))
+CATEGORIES = Space(tuple(Attribute(name, "category", 0, 65, MANY) for name in "abc"))
+
+
+def in_all(values: Sequence[str], names: str = "abc") -> dict[str, list[str]]:
+    return {name: list(values) for name in names}
+
+
+def test_an_object_of_ranges_is_as_many_boxes_as_its_sets_multiply_to_up_to_a_limit() -> None:
+    where = in_all(MANY[: 2 * 32 : 2], "ab")
+    got = asked(CATEGORIES, where)
+    assert (got.boxes, got.tree, got.exact) == (boxes_where(CATEGORIES, where), None, None)
+    assert len(got.boxes) == MOST_OF_RANGES
+
+
+@pytest.mark.parametrize("where", [in_all(MANY[::2], "ab"), in_all(MANY[:40:2]), in_all(MANY[1::2])])
+def test_an_object_of_ranges_beyond_the_limit_is_fitted_as_in_any_other_form(where: dict[str, list[str]]) -> None:
+    got = asked(CATEGORIES, where)
+    text = " AND ".join(f"{name} IN ({', '.join(map(repr, values))})" for name, values in where.items())
+    assert got == asked(CATEGORIES, [where]) == asked(CATEGORIES, text)
+    assert got.tree is not None and len(got.boxes) <= 64
+
+
+@given(
+    st.fixed_dictionaries(
+        {name: st.sets(st.sampled_from(MANY), min_size=20, max_size=40).map(sorted) for name in "abc"}
+    ),
+    st.lists(st.fixed_dictionaries({name: st.sampled_from(MANY) for name in "abc"}), min_size=1, max_size=20),
+)
+def test_beyond_the_limit_more_travels_and_what_is_asked_for_stays(
+    where: dict[str, list[str]], shots: list[dict[str, str]]
+) -> None:
+    got = asked(CATEGORIES, where)
+    travels = of_boxes(got.boxes, CATEGORIES)
+    for at in shots + [{name: values[k] for name, values in where.items()} for k in (0, -1)]:
+        point = CATEGORIES.point(at)
+        assert holds(got.exact or travels, point) == matches(where, at, set("abc"))
+        assert holds(travels, point) or not matches(where, at, set("abc"))
+
+
+def test_too_many_predicates_are_refused_in_every_form() -> None:
+    values = tuple(f"v{k}" for k in range(2050))
+    space = Space((Attribute("a", "category", 0, 2049, values),))
+    for where in (in_all(values[::2], "a"), [in_all(values[::2], "a")]):
+        with pytest.raises(ValueRefused, match="1025 predicates") as refused:
+            asked(space, where)
+        assert refused.value.rule == "deep"
 
 
 HOSTILE = [
