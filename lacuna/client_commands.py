@@ -283,6 +283,13 @@ def _broker(config: Config, given: str | None) -> str:
     return brokers[0]
 
 
+WRITTEN = {
+    "--at": "write it as '{\"price\": 12.5}'",
+    "--where": "write it as '{\"price\": [10, 20]}', or as text such as 'price < 20 OR volume > 500'",
+}
+"""How to write what an option takes."""
+
+
 def read_filter(text: str) -> dict[str, Any] | list[Any] | str:
     """A filter: a JSON object or list, or else text, for the check of events to judge."""
     if text.lstrip().startswith("["):
@@ -294,13 +301,13 @@ def _json(option: str, text: str) -> object:
     try:
         return json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(option, text, f"it is not JSON: {error}", "write it as '{\"price\": 12.5}'") from None
+        raise ConfigError(option, text, f"it is not JSON: {error}", WRITTEN[option]) from None
 
 
 def _object(option: str, text: str) -> dict[str, Any]:
     value = _json(option, text)
     if not isinstance(value, dict):
-        raise ConfigError(option, text, "it is not a JSON object", "write it as '{\"price\": 12.5}'")
+        raise ConfigError(option, text, "it is not a JSON object", WRITTEN[option])
     return value
 
 

@@ -93,7 +93,7 @@ def show_filter(about: dict[str, Any]) -> None:
 def _lines(node: dict[str, Any], before: str) -> Iterator[str]:
     """A tree, a line a node, each with how selective it is."""
     kind = next(iter(node))
-    what = node["predicate"] if kind == "predicate" else kind.upper()
+    what = node["predicate"] if kind == "predicate" else kind.upper() if node[kind] else "everything"
     yield f"{before}{what}   {node['selectivity']:.3g}"
     for child in node[kind] if kind != "predicate" else ():
         yield from _lines(child, before + "    ")

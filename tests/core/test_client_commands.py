@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from producers.produce import Pace
 from producers.workloads import WORKLOADS, Workload
 from state.config import parse
 from state.errors import ConfigError
+from state.where import asked
 
 CONFIG = """
 [space]
@@ -201,3 +203,14 @@ def test_a_filter_on_the_command_line_is_text_or_json() -> None:
     assert read_filter('[{"price": [1, 2]}, {}]') == [{"price": [1, 2]}, {}]
     with pytest.raises(ConfigError, match=r"--where.*not JSON"):
         read_filter("[1, 2")
+
+
+def test_the_advice_for_a_bad_filter_is_good_filters() -> None:
+    space = parse(CONFIG.format(overlay=TREE, port=9092)).space
+    for text in ('{"price": [10, 20', '[{"price": 5}'):
+        with pytest.raises(ConfigError) as error:
+            read_filter(text)
+        advised = re.findall(r"'([^']*)'", error.value.remedy)
+        assert len(advised) == 2
+        for one in advised:
+            assert asked(space, read_filter(one)).boxes

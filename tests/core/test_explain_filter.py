@@ -65,6 +65,13 @@ def test_for_people(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "3, at least 2 of them must hold" in out
 
 
+@pytest.mark.parametrize("where", ["{}", "price >= 0", "[{}]"])
+def test_everything_is_called_so(where: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "--where", where]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "everything   1"
+    assert explained(where, capsys)["filter"] == "everything"
+
+
 def test_an_error_is_one_message(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "--where", "price <"]) == 2
     assert capsys.readouterr().err.startswith("lacuna: --where: at character 8: the end is not allowed here; allowed")
