@@ -17,6 +17,7 @@ $(VENV)/.done: requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	$(BIN)/python -m infra.java
 	$(BIN)/python -m infra.fetch
+	$(BIN)/python -m lacuna.kernels
 	touch $@
 
 ## make demo     everything on this machine: a real Kafka, the job, a workload, a checked report
@@ -24,12 +25,12 @@ demo: setup
 	$(BIN)/lacuna demo
 
 ## make test     everything that must hold: style, types, import directions, all tests
-test: lint
-	$(BIN)/python -m pytest tests/core state streaming producers tests/spark tests/system
+test: lint fast
+	$(BIN)/python -m pytest tests/spark tests/system
 
-## make fast     the tests without a JVM
+## make fast     the tests without a JVM, on all cores
 fast: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 ## make lint     style, types, import directions
 lint: setup

@@ -289,7 +289,11 @@ class Curve:
 
     def ranges_of(self, boxes: Cells) -> tuple[Ranges, NDArray[np.int64]]:
         """The ranges of many boxes `(n, 2, d)`, one box after the other, and where each one's end."""
-        return descend_all(boxes, self.bits, self.dims * self.bits, 2**62)
+        return self._descended(boxes, self.bits, 2**62)
+
+    def _descended(self, boxes: Cells, level: int, most: int) -> tuple[Ranges, NDArray[np.int64]]:
+        # The kernel takes seconds to compile: one layout in memory, one compilation.
+        return descend_all(np.ascontiguousarray(boxes), self.bits, self.dims * level, most)
 
     def outer_ranges(self, boxes: Cells, most: int) -> tuple[Ranges, int]:
         """At most `most` ranges that hold all cells of all boxes; and how many other cells they hold.
@@ -299,7 +303,7 @@ class Curve:
         """
         room = max(LEAST_ROOM, ROOM * most)
         for level in range(self.bits, -1, -1):
-            found, ends = descend_all(boxes, self.bits, self.dims * level, room)
+            found, ends = self._descended(boxes, level, room)
             if ends[-1] >= 0:
                 break
         exact = merge(found) if len(boxes) > 1 else found
