@@ -25,6 +25,15 @@ The best pruning degrades least, saves most, lowers least; ties fall to the next
     network (degradation, lowered, saved)    memory (saved, degradation, lowered)
     throughput (lowered, degradation, saved)
 
+What is rated is the tree that is left, tidied (see `filters`). Most prunings leave a tree that is tidy as it stands,
+and are rated without being done. Tidying merges, so that the sums are not those of what is left, where
+
+    * of an AND below an OR one child is left, which then stands in the OR itself: it may touch a predicate there, and
+      the OR, if it is now one of predicates of one attribute, another in the AND above;
+    * what is left, there or farther up, equals what stands beside it; equal trees have equal sizes, which are known.
+
+Such prunings are done to be rated.
+
 By memory only a node below which nothing can be pruned is taken, or the largest subtree would always go first.
 The sign of `lowered` needs care: the paper writes pmin(pruned) - pmin(original) and orders by it "ascending" while the
 text asks for the greatest; the greatest, which is the least lowered, is what makes sense and is done.
@@ -193,43 +202,60 @@ class Option(NamedTuple):
     path: tuple[int, ...]
     rated: Rated
     saved: int
+    merges: bool = False
+    """May what is left be merged with what stands beside it? Then the rest is a guess until it is done."""
 
 
-def options(tree: Filter, selectivity: Selectivity, *, lowest: bool = False) -> list[Option]:
-    """Every pruning of a tree, rated without doing it; `lowest`: only nodes below which nothing can be pruned.
+def options(tree: Filter, selectivity: Selectivity, space: Space, *, lowest: bool = False) -> list[Option]:
+    """Every pruning of a tree, rated as what it leaves; `lowest`: only nodes below which nothing can be pruned.
 
     O(predicates times depth): at each node the other children are summed up once from the left and once from the right.
+    Only prunings after which something may be merged are done to be rated.
     """
-    return _options(tree, selectivity, lowest, above=None)[1]
+    found = _options(tree, selectivity, lowest, above=None)[2]
+    return [_done(tree, option.path, selectivity, space) if option.merges else option for option in found]
 
 
-def _options(
-    tree: Filter, selectivity: Selectivity, lowest: bool, above: type[And] | type[Or] | None
-) -> tuple[Rated, list[Option]]:
+def _done(tree: Filter, path: tuple[int, ...], selectivity: Selectivity, space: Space) -> Option:
+    """A pruning, rated by doing it."""
+    pruned = without(tree, path, space)
+    return Option(path, rated(pruned, selectivity), size(tree) - size(pruned))
+
+
+def _options(tree: Filter, selectivity: Selectivity, lowest: bool, above: Or | None) -> tuple[Rated, int, list[Option]]:
+    """A tree below an OR or not: rated, its size, and its prunings."""
     if isinstance(tree, Leaf):
-        return rated(tree, selectivity), []
+        return rated(tree, selectivity), LEAF_BYTES, []
     kind = _AND if isinstance(tree, And) else _OR
-    below = [_options(child, selectivity, lowest, type(tree)) for child in tree.children]
-    parts = [kind.of(whole) for whole, _ in below]
+    here = tree if isinstance(tree, Or) else None
+    below = [_options(child, selectivity, lowest, here) for child in tree.children]
+    parts, sizes = [kind.of(whole) for whole, _, _ in below], [taken for _, taken, _ in below]
     left = list(accumulate(parts, kind.add, initial=kind.none))
     right = list(accumulate(reversed(parts), kind.add, initial=kind.none))[::-1]
     found = []
-    for k, (_, inner) in enumerate(below):
+    for k, (_, _, inner) in enumerate(below):
         others = kind.add(left[k], right[k + 1])
         for option in inner:
             whole = kind.done(kind.add(others, kind.of(option.rated)))
-            found.append(Option((k, *option.path), whole, option.saved))
+            merges = option.merges or sizes[k] - option.saved in sizes
+            found.append(Option((k, *option.path), whole, option.saved, merges))
         if isinstance(tree, And) and not (lowest and inner):
-            found.append(Option((k,), kind.done(others), _saved(tree, k, above)))
-    return kind.done(left[-1]), found
+            nodes, merges = _dissolved(tree, k, above)
+            found.append(Option((k,), kind.done(others), sizes[k] + nodes * NODE_BYTES, merges))
+    return kind.done(left[-1]), NODE_BYTES + sum(sizes), found
 
 
-def _saved(tree: And, k: int, above: type[And] | type[Or] | None) -> int:
-    """The bytes that go with a child: its own; of two, the AND's; and the OR's that is left alone below an OR."""
-    saved = size(tree.children[k])
-    if len(tree.children) == 2:
-        saved += NODE_BYTES + NODE_BYTES * (isinstance(tree.children[1 - k], Or) and above is Or)
-    return saved
+def _dissolved(tree: And, k: int, above: Or | None) -> tuple[int, bool]:
+    """How many nodes go with a child: of two the AND, and an OR left in an OR; and may what is left merge there?"""
+    if len(tree.children) > 2:
+        return 0, False
+    left = tree.children[1 - k]
+    if above is None:
+        return 1, False
+    there = {child.attribute for child in above.children if isinstance(child, Leaf)}
+    coming = left.children if isinstance(left, Or) else (left,)
+    merges = any(not isinstance(child, Leaf) or child.attribute in there for child in coming)
+    return 1 + isinstance(left, Or), merges
 
 
 def without(tree: Filter, path: tuple[int, ...], space: Space) -> Filter:
@@ -259,7 +285,7 @@ def _best(
     tree: Filter, unpruned: Rated, dimension: Dimension, selectivity: Selectivity, space: Space
 ) -> tuple[Key, Filter] | None:
     """The best pruning: its key, and the tree after it. One that would leave nothing to ask for is none."""
-    found = options(tree, selectivity, lowest=dimension == "memory")
+    found = options(tree, selectivity, space, lowest=dimension == "memory")
     for key, k in sorted((_key(dimension, unpruned, option), k) for k, option in enumerate(found)):
         pruned = without(tree, found[k].path, space)
         if pruned != EVERYTHING:

@@ -44,9 +44,9 @@ def test_section_3_1_degradation_is_against_the_original() -> None:
 
 def test_section_3_2_memory_only_where_nothing_below_can_be_pruned() -> None:
     """The OR below the root holds an AND, so it may not be taken as a whole; its parts may."""
-    paths = {option.path for option in options(TREE, share)}
+    paths = {option.path for option in options(TREE, share, SPACE)}
     assert paths == {(0,), (1,), (1, 1, 0), (1, 1, 1)}
-    assert {option.path for option in options(TREE, share, lowest=True)} == {(0,), (1, 1, 0), (1, 1, 1)}
+    assert {option.path for option in options(TREE, share, SPACE, lowest=True)} == {(0,), (1, 1, 0), (1, 1, 1)}
 
 
 def test_section_3_2_memory_is_against_the_tree_before_the_step() -> None:

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from state.codec import decode, describe, encode
 from state.config import parse
 from state.errors import ConfigError, InvariantError
-from state.filters import EVERYTHING, NOTHING, Filter, Leaf, pmin
+from state.filters import EVERYTHING, NOTHING, Filter, Leaf, Or, pmin
 from state.link import Link
 from state.messages import Name
 from state.overlay import Network
@@ -24,6 +24,7 @@ from state.pruning import DIMENSIONS, Dimension, Pruning, estimate, natural, opt
 from state.selectivity import BINS, START, Selectivities
 from state.space import Attribute, Space, float_key
 from state.strategies import Spec
+from state.where import parse as parse_filter
 from tests.core.histories import BOX_TABLES, config_text, configs, events, points
 from tests.core.naive import name
 from tests.core.oracle import Oracle
@@ -31,7 +32,7 @@ from tests.core.test_filters import SPACE, cells, trees
 from tests.core.test_overlay import Diary, message_of
 
 uniform = partial(natural, SPACE)
-real = trees().filter(lambda tree: tree not in (EVERYTHING, NOTHING))
+real = trees().filter(lambda tree: tree != EVERYTHING and bool(cells(tree)))
 dimensions = st.sampled_from(DIMENSIONS)
 
 
@@ -48,22 +49,43 @@ def test_every_pruning_generalises_and_saves(tree: Filter, dimension: Dimension)
         assert step.tree not in (EVERYTHING, NOTHING), "the last predicate is never taken"
         assert step.worst >= step.key
         before = step.tree
-    assert not options(before, uniform) or all(
-        without(before, option.path, SPACE) == EVERYTHING for option in options(before, uniform)
+    assert not options(before, uniform, SPACE) or all(
+        without(before, option.path, SPACE) == EVERYTHING for option in options(before, uniform, SPACE)
     )
 
 
-@settings(max_examples=150)
+@settings(max_examples=400)
 @given(real)
+@example(parse_filter(SPACE, "x0 < 2 OR (x0 BETWEEN 2 AND 3 AND x1 < 2)"))
+@example(parse_filter(SPACE, "(x0 < 2 AND x1 < 2 AND x2 < 2) OR (x0 < 2 AND x1 < 2) OR (x1 = 4 AND x2 = 4)"))
+@example(parse_filter(SPACE, "x0 < 3 AND ((x0 = 0 AND x1 = 1) OR x0 BETWEEN 2 AND 3)"))
+@example(parse_filter(SPACE, "((x0 = 0 AND x1 = 0 AND x2 = 0) OR x1 = 3) AND ((x0 = 0 AND x1 = 0) OR x1 = 3)"))
+@example(parse_filter(SPACE, "((x0 = 0 OR x1 = 0) AND x2 = 0) OR x0 = 1 OR (x1 = 3 AND x2 = 3)"))
 def test_options_are_rated_as_if_they_were_done(tree: Filter) -> None:
-    for option in options(tree, uniform):
+    """Whatever is merged then, be it that it touches what stands beside it, or equals it, near or farther up."""
+    for option in options(tree, uniform, SPACE):
         pruned = without(tree, option.path, SPACE)
-        assert size(tree) - size(pruned) >= option.saved
-        if size(tree) - size(pruned) > option.saved:
-            continue  # what is left stood there already, or touches what did: better than rated
+        assert option.saved == size(tree) - size(pruned)
         done = rated(pruned, uniform)
         assert done.pmin == option.rated.pmin == pmin(pruned)
         assert done.estimate == pytest.approx(option.rated.estimate)
+
+
+TEN = Space((Attribute("a", "int", 0, 9), Attribute("b", "int", 0, 9)))
+
+
+def test_what_merges_is_rated_as_merged() -> None:
+    share = partial(natural, TEN)
+    merged = parse_filter(TEN, "a <= 8")
+    tree = parse_filter(TEN, "a < 5 OR (a BETWEEN 5 AND 8 AND b < 5)")
+    touching, apart = options(tree, share, TEN)[::-1]
+    assert touching.rated.estimate.degradation(estimate(tree, share)) == pytest.approx(0.4)
+    assert apart.rated.estimate.degradation(estimate(tree, share)) == pytest.approx(0.15)
+    table = Pruned(TEN, Pruning("network", None, 0.15), share, [(name(1), tree)])
+    assert table.tree(name(1)) == Or((Leaf(0, 0, 5), Leaf(1, 0, 5))), "a <= 8 would let 0.4 more through"
+    tree = parse_filter(TEN, "a < 8 OR (a BETWEEN 7 AND 8 AND b = 5)")
+    best = next(steps(tree, "memory", share, TEN))
+    assert (best.tree, best.key[0]) == (merged, -64.0), "the predicate, the one that it merges with, and both nodes"
 
 
 @settings(max_examples=100)
