@@ -23,14 +23,17 @@ Geometrically a tree is a union of boxes. `boxes_of` gives disjoint ones:
     joined      boxes that differ in one attribute, and abut there, become one
 
 Multiplying out may explode, so there is a limit; beyond it the answer is None, and what travels between brokers is
-generalised until it fits (`pruning.fitted`). How few boxes are the fewest is NP-hard; this order gives few.
+generalised until it fits (`pruning.fitted`). How few boxes are the fewest is NP-hard; this order gives few. What stays
+where it is may be as many boxes as it takes, and they may overlap (`all_boxes`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import product
 from math import prod
+from sys import maxsize
 
 import numpy as np
 
@@ -262,25 +265,50 @@ def boxes_of(tree: Filter, space: Space, most: int = MOST_BOXES) -> Boxes | None
     return unstack(found) if len(found) <= most else None
 
 
-def terms_of(tree: Filter, within: Ends) -> list[Ends]:
+def all_boxes(tree: Filter, space: Space) -> Boxes:
+    """Boxes whose union is exactly a tree, however many; they overlap where disjoint ones would be far more.
+
+    O(boxes) for an AND of sets of intervals, as objects of ranges are and stay when they are pruned.
+    """
+    found = _product(tree, space)
+    if found is None:
+        disjoint = boxes_of(tree, space, MOST_TERMS)
+        if disjoint is not None:
+            return disjoint
+        found = terms_of(tree, space.domain, maxsize)
+    return tuple(Box(*ends) for ends in found)
+
+
+def _product(tree: Filter, space: Space) -> list[Ends] | None:
+    """The boxes of an AND of sets of intervals, or of one; None if the tree is another."""
+    sides = [[(lo, hi)] for lo, hi in zip(*space.domain, strict=True)]
+    for part in tree.children if isinstance(tree, And) else (tree,):
+        attribute = _only_attribute(part)
+        if attribute is None:
+            return None
+        sides[attribute] = [(leaf.lo, leaf.hi) for leaf in leaves(part)]
+    return [(tuple(lo for lo, _ in ends), tuple(hi for _, hi in ends)) for ends in product(*sides)]
+
+
+def terms_of(tree: Filter, within: Ends, most: int = MOST_TERMS) -> list[Ends]:
     """The ways to fulfil a tree inside a box, each as a box; they may overlap."""
     if isinstance(tree, Leaf):
         lo, hi, i = *within, tree.attribute
         low, high = max(lo[i], tree.lo), min(hi[i], tree.hi)
         return [((*lo[:i], low, *lo[i + 1 :]), (*hi[:i], high, *hi[i + 1 :]))] if low < high else []
     if isinstance(tree, Or):
-        return _checked([term for child in tree.children for term in terms_of(child, within)])
+        return _checked([term for child in tree.children for term in terms_of(child, within, most)], most)
     found = [within]
     for child in sorted(tree.children, key=lambda child: not isinstance(child, Leaf)):
-        found = _checked([term for box in found for term in terms_of(child, box)])
+        found = _checked([term for box in found for term in terms_of(child, box, most)], most)
     return found
 
 
-def _checked(terms: list[Ends]) -> list[Ends]:
+def _checked(terms: list[Ends], most: int) -> list[Ends]:
     """The terms, if they are not too many; those that another contains are dropped where that helps."""
     if len(terms) > MOST_BOXES and len(terms) <= 4 * MOST_TERMS:
         terms = [(tuple(lo), tuple(hi)) for lo, hi in _maximal(np.array(terms, np.int64)).tolist()]
-    if len(terms) > MOST_TERMS:
+    if len(terms) > most:
         raise _TooMany
     return terms
 

@@ -213,7 +213,7 @@ class Link(Group):
             raise InvariantError(f"{self.setup.broker}>{self.setup.link} prunes nothing")
         if self._pruned is None:
             entries = ((name, self._tree(name)) for name in self._boxes())
-            self._pruned = Pruned(self.setup.space, pruning, self._seen, entries)
+            self._pruned = Pruned(self.setup.space, pruning, self._seen, self._boxes().boxes, entries)
         return self._pruned
 
     def _tree(self, name: Name) -> Filter:

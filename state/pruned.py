@@ -10,33 +10,44 @@ That is what the paper's priority queue does, step for step (see `pruning`), but
 heard, in which order, and on the estimates, and on nothing else. A filter that comes or goes moves the others by at
 most as many places as it has steps, and only filters so near the cut change. Unsubscription is nothing special. The
 originals stay where they were, in heard, so pruning can be changed or undone at any time; the table is never stored.
+
+The table lets through what its filters let through and no more: a filter without a pruning lies in it as the boxes that
+were heard, a pruned one as all the boxes that it is. Limits on boxes are for what travels.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import takewhile
 
-from state.boxes import stack
+from state.boxes import Boxes, stack
 from state.boxlist import BoxList
 from state.errors import InvariantError
-from state.filters import Filter, leaves
+from state.filters import Filter, all_boxes, leaves
 from state.messages import Name
-from state.pruning import Key, Pruning, Selectivity, Step, fitted, size, steps
-from state.space import Keys, Space
+from state.pruning import Key, Pruning, Selectivity, Step, size, steps
+from state.space import Space
 
 Place = tuple[Key, int, int]
 """A step in the list: the worst key up to it, its filter's number in order of arrival, its own number from 1."""
 
 
 class Pruned:
-    """Filters by name in order of arrival, as many prunings done as asked for, those first that pay most."""
+    """Filters by name in order of arrival, as many prunings done as asked for, those first that pay most.
+
+    `heard` has the boxes of each, as they were heard.
+    """
 
     def __init__(
-        self, space: Space, pruning: Pruning, selectivity: Selectivity, entries: Iterable[tuple[Name, Filter]] = ()
+        self,
+        space: Space,
+        pruning: Pruning,
+        selectivity: Selectivity,
+        heard: Callable[[Name], Boxes],
+        entries: Iterable[tuple[Name, Filter]] = (),
     ) -> None:
-        self._space, self._pruning, self._selectivity = space, pruning, selectivity
+        self._space, self._pruning, self._selectivity, self._heard = space, pruning, selectivity, heard
         self._originals: dict[Name, Filter] = {}
         self._steps: dict[Name, list[Step]] = {}
         self._numbers: dict[Name, int] = {}
@@ -52,7 +63,7 @@ class Pruned:
         for name, tree in self._originals.items():
             self._done[name] = self._due(name)
             self._count(self.tree(name), tree, 1)
-        self.table = BoxList(space.dims, ((name, self._boxes(name)) for name in self._originals))
+        self.table = BoxList(space.dims, ((name, stack(self._boxes(name), space.dims)) for name in self._originals))
 
     def __len__(self) -> int:
         return len(self._originals)
@@ -76,7 +87,7 @@ class Pruned:
             insort(self._order, place)
         self._done[name] = self._due(name)
         self._count(self.tree(name), tree, 1)
-        self.table.add(name, fitted(self.tree(name), self._space)[1])
+        self.table.add(name, self._boxes(name))
         after = self._cut
         self._settle(self._order[min(after, before) : max(after, before + len(places))])
 
@@ -121,10 +132,10 @@ class Pruned:
             self._done[name] = self._due(name)
             self._count(self.tree(name), self._originals[name], 1)
             self.table.remove(name)
-            self.table.add(name, fitted(self.tree(name), self._space)[1])
+            self.table.add(name, self._boxes(name))
 
-    def _boxes(self, name: Name) -> Keys:
-        return stack(fitted(self.tree(name), self._space)[1], self._space.dims)
+    def _boxes(self, name: Name) -> Boxes:
+        return all_boxes(self.tree(name), self._space) if self._done[name] else self._heard(name)
 
     def _count(self, tree: Filter, original: Filter, sign: int) -> None:
         self.associations += sign * sum(1 for _ in leaves(tree))
@@ -134,7 +145,7 @@ class Pruned:
 
     def check(self) -> None:
         """Raise `InvariantError` unless the table is what it would be if it were made anew."""
-        anew = Pruned(self._space, self._pruning, self._selectivity, self._originals.items())
+        anew = Pruned(self._space, self._pruning, self._selectivity, self._heard, self._originals.items())
         mine, its = ({name: table.tree(name) for name in table._originals} for table in (self, anew))
         if mine != its or self.prunings != anew.prunings:
             raise InvariantError("a pruned table depends on more than what was heard")

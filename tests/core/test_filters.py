@@ -14,11 +14,13 @@ from state.boxlist import check_disjoint
 from state.errors import StateError
 from state.filters import (
     EVERYTHING,
+    MOST_TERMS,
     NOTHING,
     And,
     Filter,
     Leaf,
     Or,
+    all_boxes,
     boxes_of,
     conjunction,
     disjunction,
@@ -103,6 +105,33 @@ def test_boxes_are_disjoint_and_exactly_the_tree(tree: Filter) -> None:
     } == cells(tree)
     assert boxes_of(tree, SPACE) == boxes
     assert cells(of_boxes(boxes, SPACE)) == cells(tree)
+
+
+@settings(max_examples=150)
+@given(trees())
+def test_all_boxes_are_exactly_the_tree(tree: Filter) -> None:
+    boxes = all_boxes(tree, SPACE)
+    assert {
+        p for p in POINTS for b in boxes if all(lo <= k < hi for lo, k, hi in zip(b.lo, p, b.hi, strict=True))
+    } == cells(tree)
+
+
+def test_all_boxes_are_as_many_as_it_takes() -> None:
+    wide = Space(tuple(Attribute(f"x{i}", "int", 0, 99) for i in range(12)))
+    alternatives = [Or((Leaf(i, 0, 3), Leaf(i, 50, 53))) for i in range(12)]
+    assert len(all_boxes(conjunction(alternatives, wide), wide)) == 2**12
+
+
+def test_boxes_that_would_be_far_more_if_they_were_disjoint_may_overlap() -> None:
+    wide, chance = Space(tuple(Attribute(f"x{i}", "int", 0, 9) for i in range(5))), np.random.default_rng(3)
+    sides = np.sort(chance.integers(0, 9, (100, 5, 2)), axis=2).tolist()
+    tree = Or(tuple(And(tuple(Leaf(i, lo, hi + 2) for i, (lo, hi) in enumerate(box))) for box in sides))
+    assert boxes_of(tree, wide, MOST_TERMS) is None
+    boxes = all_boxes(tree, wide)
+    assert len(boxes) <= 100
+    for point in map(tuple, chance.integers(0, 10, (300, 5)).tolist()):
+        held = any(all(lo <= k < hi for lo, k, hi in zip(b.lo, point, b.hi, strict=True)) for b in boxes)
+        assert held == holds(tree, point)
 
 
 def test_boxes_are_few() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from state.codec import decode, describe, encode
 from state.config import parse
 from state.errors import ConfigError, InvariantError
-from state.filters import EVERYTHING, NOTHING, Filter, Leaf, Or, pmin
+from state.filters import EVERYTHING, NOTHING, Filter, Leaf, Or, all_boxes, pmin
 from state.link import Link
 from state.messages import Name
 from state.overlay import Network
@@ -28,7 +28,7 @@ from state.where import parse as parse_filter
 from tests.core.histories import BOX_TABLES, config_text, configs, events, points
 from tests.core.naive import name
 from tests.core.oracle import Oracle
-from tests.core.test_filters import SPACE, cells, trees
+from tests.core.test_filters import POINTS, SPACE, cells, trees
 from tests.core.test_overlay import Diary, message_of
 
 uniform = partial(natural, SPACE)
@@ -71,6 +71,13 @@ def test_options_are_rated_as_if_they_were_done(tree: Filter) -> None:
         assert done.estimate == pytest.approx(option.rated.estimate)
 
 
+def pruned(pruning: Pruning, entries: dict[Name, Filter], space: Space = SPACE) -> Pruned:
+    """A pruned table of filters that were heard as their boxes."""
+    return Pruned(
+        space, pruning, partial(natural, space), lambda entry: all_boxes(entries[entry], space), entries.items()
+    )
+
+
 TEN = Space((Attribute("a", "int", 0, 9), Attribute("b", "int", 0, 9)))
 
 
@@ -81,7 +88,7 @@ def test_what_merges_is_rated_as_merged() -> None:
     touching, apart = options(tree, share, TEN)[::-1]
     assert touching.rated.estimate.degradation(estimate(tree, share)) == pytest.approx(0.4)
     assert apart.rated.estimate.degradation(estimate(tree, share)) == pytest.approx(0.15)
-    table = Pruned(TEN, Pruning("network", None, 0.15), share, [(name(1), tree)])
+    table = pruned(Pruning("network", None, 0.15), {name(1): tree}, TEN)
     assert table.tree(name(1)) == Or((Leaf(0, 0, 5), Leaf(1, 0, 5))), "a <= 8 would let 0.4 more through"
     tree = parse_filter(TEN, "a < 8 OR (a BETWEEN 7 AND 8 AND b = 5)")
     best = next(steps(tree, "memory", share, TEN))
@@ -118,7 +125,7 @@ def heap_twin(entries: dict[Name, Filter], dimension: Dimension, most: int) -> d
 @given(st.lists(real, max_size=8), dimensions, st.integers(0, 25))
 def test_the_table_is_what_the_priority_queue_gives(some: list[Filter], dimension: Dimension, most: int) -> None:
     entries = {name(k): tree for k, tree in enumerate(some)}
-    table = Pruned(SPACE, Pruning(dimension, most), uniform, entries.items())
+    table = pruned(Pruning(dimension, most), entries)
     assert {n: table.tree(n) for n in entries} == heap_twin(entries, dimension, most)
     table.check()
 
@@ -131,28 +138,39 @@ def test_filters_come_and_go_without_a_trace(data: st.DataObject) -> None:
             Pruning, dimensions, st.one_of(st.none(), st.integers(0, 12)), st.sampled_from([None, 0.1, 1.0, 30.0])
         )
     )
-    table, kept = Pruned(SPACE, pruning, uniform), set[Name]()
+    kept: dict[Name, Filter] = {}
+    table = pruned(pruning, kept)
     for number in range(data.draw(st.integers(1, 14))):
         if kept and data.draw(st.integers(0, 2)) == 0:
             gone = data.draw(st.sampled_from(sorted(kept)))
             table.remove(gone)
-            kept.remove(gone)
+            del kept[gone]
         else:
-            table.add(name(number), data.draw(real))
-            kept.add(name(number))
+            kept[name(number)] = data.draw(real)
+            table.add(name(number), kept[name(number)])
         table.check()
     assert len(table) == len(kept)
     assert pruning.prunings is None or table.prunings <= pruning.prunings
     with pytest.raises(InvariantError, match="already holds"):
-        for entry in kept or {name("x"), table.add(name("x"), Leaf(0, 0, 1)) or name("x")}:
-            table.add(entry, Leaf(0, 0, 1))
+        kept[name("x")] = Leaf(0, 0, 1)
+        for _ in range(2):
+            table.add(name("x"), kept[name("x")])
+
+
+@settings(max_examples=100)
+@given(st.lists(real, max_size=5), dimensions, st.integers(0, 12))
+def test_the_table_lets_through_what_its_filters_do(some: list[Filter], dimension: Dimension, most: int) -> None:
+    table = pruned(Pruning(dimension, most), {name(k): tree for k, tree in enumerate(some)})
+    through = set().union(*(cells(table.tree(name(k))) for k in range(len(some))))
+    found = table.table.holds_any(np.array(POINTS)).tolist()
+    assert {point for point, held in zip(POINTS, found, strict=True) if held} == through
 
 
 @settings(max_examples=60)
 @given(real, dimensions, st.floats(0, 1))
 def test_the_worst_that_is_still_done(tree: Filter, dimension: Dimension, bound: float) -> None:
     worst = bound * 60 if dimension == "memory" else bound * 3 if dimension == "throughput" else bound
-    table = Pruned(SPACE, Pruning(dimension, None, worst), uniform, [(name(1), tree)])
+    table = pruned(Pruning(dimension, None, worst), {name(1): tree})
     done = list(steps(tree, dimension, uniform, SPACE))[: table.prunings]
     limit = -worst if dimension == "memory" else worst
     assert all(step.key[0] <= limit for step in done)
@@ -269,6 +287,56 @@ def test_a_pruned_link_forwards_a_superset_and_says_which_falsely(data: st.DataO
     grid = network.config.space.points([network.config.space.point(at) for at in shots])
     wanted = link.wants(grid)
     assert (link.falsely(grid, wanted) == (wanted & ~link.heard.holds_any(grid))).all()
+
+
+SETS = """
+[space]
+c = {{kind = "category", values = {values}}}
+d = {{kind = "category", values = {values}}}
+n = {{kind = "int", low = 0, high = 9}}
+[overlay]
+links = [["b0", "b1"]]
+[routing]
+strategy = {strategy}
+"""
+
+
+def forwarded(strategy: str, where: dict[str, Any], shots: list[dict[str, Any]]) -> tuple[int, int, Link]:
+    """How many publications from b1 go to b0, how many of them falsely, and the link."""
+    config = parse(SETS.format(values=[f"v{k}" for k in range(40)], strategy=strategy))
+    network = Network(config, Diary())
+    event = {"kind": "subscribe", "broker": "b0", "client": "ann", "id": "s", "where": where}
+    network.feed("b0", message_of(config, event, 0), 0, 0)
+    network.settle(0)
+    link = network.groups["b1"]["b0"]
+    assert isinstance(link, Link)
+    points = config.space.points([config.space.point(at) for at in shots])
+    wanted = link.wants(points)
+    return int(wanted.sum()), int(link.falsely(points, wanted).sum()), link
+
+
+def test_what_is_not_pruned_is_routed_by_as_it_was_heard() -> None:
+    """200 boxes travel as they are; a table that holds no more than 64 of one would let more through."""
+    shots = [{"c": f"v{c}", "d": f"v{d}", "n": 0} for c in range(40) for d in range(40)]
+    where = {"c": [f"v{2 * k}" for k in range(20)], "d": [f"v{2 * k}" for k in range(10)]}
+    assert forwarded('"flood"', where, shots)[:2] == (200, 0)
+    strategy = '{{name = "flood", prune = "network", prunings = {}}}'
+    *counts, link = forwarded(strategy.format(0), where, shots)
+    assert counts == [200, 0]
+    link.check()
+    *counts, link = forwarded(strategy.format(1), where, shots)
+    assert counts == [400, 200], "all that is asked of d, whatever c is"
+    assert link.pruned.table.box_count == 10
+
+
+def test_a_pruned_filter_is_as_many_boxes_as_it_takes() -> None:
+    """Of 20 times 20 values in two attributes a range in the third is pruned: 400 boxes are left, as heard."""
+    some = [f"v{2 * k}" for k in range(20)]
+    where = {"c": some, "d": some, "n": [0, 8]}
+    shots = [{"c": f"v{c}", "d": f"v{d}", "n": n} for c in range(40) for d in range(40) for n in (8, 9)]
+    *counts, link = forwarded('{name = "flood", prune = "network", prunings = 1}', where, shots)
+    assert counts == [800, 400]
+    assert link.pruned.table.box_count == 400
 
 
 def many(count: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
