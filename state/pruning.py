@@ -309,14 +309,14 @@ def fitted(tree: Filter, space: Space, most: int = MOST_BOXES) -> tuple[Filter, 
 
     Publications are taken to be uniform. Pruned is where terms multiply: of an AND with several children that are each
     more than one box, the least selective of these goes. An OR of boxes has nothing to prune: there neighbours become
-    the box around them both.
+    the box around them both, as many as are too many, the cheapest first.
     """
-    boxes = None
-    while boxes is None:
-        boxes = boxes_of(tree, space, most) if terms(tree) <= MOST_TERMS else None
-        if boxes is None:
-            tree = _lighter(tree, space)
-    return tree, boxes
+    while True:
+        count = terms(tree)
+        boxes = boxes_of(tree, space, MOST_TERMS) if count <= MOST_TERMS else None
+        if boxes is not None and len(boxes) <= most:
+            return tree, boxes
+        tree = _lighter(tree, space, max(1, (count if boxes is None else len(boxes)) - most))
 
 
 def terms(tree: Filter) -> int:
@@ -327,8 +327,8 @@ def terms(tree: Filter) -> int:
     return prod(counts) if isinstance(tree, And) else sum(counts)
 
 
-def _lighter(tree: Filter, space: Space) -> Filter:
-    """The same filter, more general, with fewer terms."""
+def _lighter(tree: Filter, space: Space, gone: int) -> Filter:
+    """The same filter, more general, with fewer terms; where they can be joined one by one, by `gone` at most."""
     if isinstance(tree, Leaf):
         raise InvariantError("a predicate is a box: nothing is lighter")
     counts = [terms(child) for child in tree.children]
@@ -337,10 +337,10 @@ def _lighter(tree: Filter, space: Space) -> Filter:
         gone = max(heavy, key=lambda k: (estimate(tree.children[k], partial(natural, space)).average, k))
         return conjunction((*tree.children[:gone], *tree.children[gone + 1 :]), space)
     if isinstance(tree, Or) and not heavy:
-        return _coarser(tree, space)
+        return _coarser(tree, space, gone)
     k = max(heavy, key=lambda k: counts[k])
     join = conjunction if isinstance(tree, And) else disjunction
-    return join((*tree.children[:k], _lighter(tree.children[k], space), *tree.children[k + 1 :]), space)
+    return join((*tree.children[:k], _lighter(tree.children[k], space, gone), *tree.children[k + 1 :]), space)
 
 
 def natural(space: Space, leaf: Leaf) -> float:
@@ -350,18 +350,25 @@ def natural(space: Space, leaf: Leaf) -> float:
     return a.length(leaf.lo, leaf.hi) / whole if whole > 0 else 1.0
 
 
-def _coarser(tree: Or, space: Space) -> Filter:
-    """An OR of boxes with neighbours joined in pairs: those first whose box around both adds least."""
+def _coarser(tree: Or, space: Space, gone: int) -> Filter:
+    """An OR of boxes with `gone` fewer, if that is at most half: neighbours joined, whose box around both adds least.
+
+    Half, because boxes that overlap are more boxes than terms, and joining some may do away with many.
+    """
     boxes = sorted(box for child in tree.children for box in terms_of(child, space.domain))
-    added = [space.share(*_hull(a, b)) - space.share(*a) - space.share(*b) for a, b in pairwise(boxes)]
-    joined: set[int] = set()
-    for k in sorted(range(len(added)), key=lambda k: (added[k], k)):
-        if not {k - 1, k + 1} & joined:
-            joined.add(k)
-    merged = boxes[:1]
-    for k, box in enumerate(boxes[1:]):
-        merged[-1:] = [_hull(merged[-1], box)] if k in joined else [merged[-1], box]
-    return disjunction((of_boxes((Box(*box),), space) for box in merged), space)
+    added = [_added(space, a, b) for a, b in pairwise(boxes)]
+    for _ in range(min(gone, len(boxes) // 2)):
+        k = min(range(len(added)), key=added.__getitem__)
+        boxes[k : k + 2] = [_hull(boxes[k], boxes[k + 1])]
+        del added[k]
+        for near in range(max(0, k - 1), min(k + 1, len(added))):
+            added[near] = _added(space, boxes[near], boxes[near + 1])
+    return disjunction((of_boxes((Box(*box),), space) for box in boxes), space)
+
+
+def _added(space: Space, a: Ends, b: Ends) -> float:
+    """By how much the box around two is larger than the two."""
+    return space.share(*_hull(a, b)) - space.share(*a) - space.share(*b)
 
 
 def _hull(a: Ends, b: Ends) -> Ends:

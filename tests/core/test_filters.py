@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state.boxes import Box, stack
+from state.boxes import Box, Boxes, stack
 from state.boxlist import check_disjoint
 from state.errors import StateError
 from state.filters import (
@@ -162,6 +162,38 @@ def test_an_explosion_is_given_up_and_fitted() -> None:
     general, boxes = fitted(tree, wide)
     assert len(boxes) == 64, "six alternatives of two are left"
     assert len(list(leaves(general))) == 12
+
+
+def volume_of(boxes: Boxes, space: Space) -> float:
+    return sum(space.share(box.lo, box.hi) for box in boxes)
+
+
+@pytest.mark.parametrize("more", [None, Leaf(1, 0, 500)], ids=["alone", "below an AND"])
+def test_no_more_boxes_are_joined_than_are_too_many(more: Leaf | None) -> None:
+    """100 intervals; the 36 smallest gaps are bridged, wherever they are, and no others."""
+    line = Space(tuple(Attribute(name, "int", 0, 99_999) for name in "ab"))
+    gaps = np.random.default_rng(1).permutation(np.arange(1, 101)).tolist()
+    begins = np.cumsum([gap + 3 for gap in gaps]).tolist()
+    tree = conjunction([Or(tuple(Leaf(0, begin, begin + 3) for begin in begins)), *([more] if more else [])], line)
+    general, boxes = fitted(tree, line)
+    assert len(boxes) == 64 == terms(general)
+    exact = boxes_of(tree, line, 100)
+    assert exact is not None
+    bridged = sum(sorted(gaps[1:])[:36])
+    share = 1.0 if more is None else (more.hi - more.lo) / 100_000
+    assert volume_of(boxes, line) - volume_of(exact, line) == pytest.approx(bridged / 100_000 * share)
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 9999), st.integers(2, 40), st.integers(1, 8))
+def test_disjoint_boxes_become_just_as_many_as_fit(seed: int, count: int, most: int) -> None:
+    """Far apart in a line, so that no box around two meets a third."""
+    line, chance = Space(tuple(Attribute(name, "int", 0, 999) for name in "ab")), np.random.default_rng(seed)
+    lows = chance.integers(0, 990, count).tolist()
+    tree = Or(tuple(And((Leaf(0, 20 * k, 20 * k + 9), Leaf(1, low, low + 5))) for k, low in enumerate(lows)))
+    general, boxes = fitted(tree, line, most)
+    assert len(boxes) == min(most, count)
+    assert boxes == boxes_of(general, line)
 
 
 @settings(max_examples=150)
