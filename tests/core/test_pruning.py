@@ -21,7 +21,7 @@ from state.messages import Name
 from state.overlay import Network
 from state.pruned import Pruned
 from state.pruning import DIMENSIONS, Dimension, Pruning, estimate, natural, options, rated, size, steps, without
-from state.selectivity import BINS, START, Selectivities
+from state.selectivity import BINS, FINEST, START, Selectivities
 from state.space import Attribute, Space, float_key
 from state.strategies import Spec
 from state.where import parse as parse_filter
@@ -189,6 +189,16 @@ WIDE = Space(
 )
 
 
+def taught(space: Space, points: Any) -> Selectivities:
+    """What is estimated after these publications."""
+    share, begin = Selectivities(space), 0
+    while begin < len(points):
+        end = min(len(points), begin + share.room)
+        share.see(np.asarray(points[begin:end]))
+        begin = end
+    return share
+
+
 def test_the_declared_start_is_uniform() -> None:
     share = Selectivities(WIDE)
     assert share(Leaf(0, 0, 250)) == 0.25
@@ -215,13 +225,7 @@ def test_estimates_follow_what_was_seen_at_every_doubling() -> None:
 @given(st.lists(st.integers(0, 999), min_size=1, max_size=300), st.integers(0, 990), st.integers(1, 400))
 def test_estimates_are_near_the_truth(seen: list[int], low: int, width: int) -> None:
     """Off by at most what lies in the bins that an end cuts, and by the start."""
-    share = Selectivities(WIDE)
-    keys = np.array([[a, 0, 0, 5] for a in seen])
-    begin = 0
-    while begin < len(keys):
-        end = min(len(keys), begin + share.room)
-        share.see(keys[begin:end])
-        begin = end
+    share = taught(WIDE, [[a, 0, 0, 5] for a in seen])
     taken = seen[: int(share.taken[0].sum())]
     leaf = Leaf(0, low, min(1000, low + width))
     bins = 2 * 1000 / BINS
@@ -229,6 +233,51 @@ def test_estimates_are_near_the_truth(seen: list[int], low: int, width: int) -> 
     outer = sum(leaf.lo - bins <= a < leaf.hi + bins for a in taken)
     start = START * natural(WIDE, leaf)
     assert inner + start - 1e-6 <= share(leaf) * (len(taken) + START) <= outer + start + 1e-6
+
+
+PRICE = Space((Attribute("price", "float", float_key(0.0), float_key(1000.0)),))
+
+
+def between(low: float, high: float) -> Leaf:
+    return Leaf(0, float_key(low), float_key(high) + 1)
+
+
+def test_an_equality_of_floats_is_never_estimated_as_nothing() -> None:
+    share = taught(PRICE, np.full((2048, 1), float_key(9.99)))
+    assert share(between(9.99, 9.99)) == share(between(9.98, 10.0)) == pytest.approx(1 / FINEST, rel=0.05)
+    assert share(between(9.0, 11.0)) > share(between(9.99, 9.99)) > share(between(500.0, 500.0)) > 0
+    fresh = Selectivities(PRICE)
+    assert fresh(between(9.99, 9.99)) == 1 / (BINS * FINEST)
+    assert fresh(Leaf(0, float_key(0.0) + 1, float_key(1000.0) + 1)) == 1 - 1 / (BINS * FINEST)
+    assert fresh(between(0.0, 1000.0)) == share(between(0.0, 1000.0)) == 1.0
+
+
+def draw_key(a: Attribute) -> st.SearchStrategy[int]:
+    """Any key of an attribute, often one near a border of bins."""
+    near = st.builds(lambda k, by: min(a.high, max(a.low, a.key(k) + by)), values_of(a), st.integers(-2, 2))
+    return st.one_of(st.integers(a.low, a.high), near, st.sampled_from([a.low, a.high]))
+
+
+def values_of(a: Attribute) -> st.SearchStrategy[Any]:
+    if a.kind == "float":
+        return st.builds(lambda k: -1.0 + 2.0 * k / BINS, st.integers(0, BINS))
+    return st.sampled_from([a.value(key) for key in range(a.low, a.high + 1, max(1, (a.high - a.low) // 7))])
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_wider_is_never_estimated_lower_and_complements_add_up(data: st.DataObject) -> None:
+    i = data.draw(st.integers(0, WIDE.dims - 1))
+    a = WIDE.attributes[i]
+    seen = data.draw(st.lists(draw_key(a), max_size=6))
+    points = [[key if k == i else other.low for k, other in enumerate(WIDE.attributes)] for key in seen * 30]
+    share = taught(WIDE, points)
+    ends = sorted(data.draw(st.lists(draw_key(a), min_size=4, max_size=4)))
+    outer, inner = Leaf(i, ends[0], ends[3] + 1), Leaf(i, ends[1], ends[2] + 1)
+    assert 0 < share(inner) <= share(outer) + 1e-12 and share(outer) <= 1
+    if (key := ends[1]) > a.low:
+        assert share(Leaf(i, a.low, key)) + share(Leaf(i, key, a.high + 1)) == pytest.approx(1)
+        assert share(Leaf(i, key, a.high + 1)) < 1
 
 
 # Links
