@@ -14,10 +14,12 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.errors import KafkaError
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -100,21 +102,24 @@ class Service:
         """Stop both queries between batches; the session stays."""
         self._stop.set()
         router, archive = self._queries.get("router"), self._queries.get("archive")
-        if router is not None and router.isActive:
-            _between_batches(router)
-            router.stop()
-        if archive is not None:
-            archive.stop()
-            if not stopped_on_purpose(archive):
-                raise JobFailed(f"the archive stopped: {cause_of(archive)}")
-        release(self._lock)
-        self._lock = NOTHING
+        try:
+            if router is not None and router.isActive:
+                _between_batches(router)
+                router.stop()
+            if archive is not None:
+                archive.stop()
+                if not stopped_on_purpose(archive):
+                    raise JobFailed(f"the archive stopped: {cause_of(archive)}")
+        finally:
+            release(self._lock)
+            self._lock = NOTHING
 
     def _tick(self) -> None:
         """Let time pass in groups that nothing else touches, so that subscriptions expire there too."""
         producer = KafkaProducer(bootstrap_servers=self.settings.config.kafka.bootstrap)
         while not self._stop.wait(self.tick_seconds):
-            producer.send(self.settings.topic("links"), b"", key=TICK)
+            with suppress(KafkaError):  # while Kafka is away nothing moves at all; the next tick does as well
+                producer.send(self.settings.topic("links"), b"", key=TICK)
         producer.close()
 
     # progress
