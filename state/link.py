@@ -35,6 +35,7 @@ from state.boxlist import BoxList
 from state.channel import Inbox
 from state.clients import Clients
 from state.errors import InvariantError
+from state.extents import Extent, Extents
 from state.filters import Filter, of_boxes
 from state.ledger import DAY, Ledger
 from state.messages import LOCAL, Name, RangeChange, Request, Subscribe, Unsubscribe
@@ -182,6 +183,7 @@ class Link(Group):
         self.sent = 0
         self._seen: Selectivities | None = None
         self._pruned: Pruned | None = None
+        self._extents: Extents | None = None
         self.learn(None)
 
     def wants(self, points: Keys) -> NDArray[np.bool_]:
@@ -215,6 +217,15 @@ class Link(Group):
             entries = ((name, self._tree(name)) for name in self._boxes())
             self._pruned = Pruned(self.setup.space, pruning, self._seen, self._boxes().boxes, entries)
         return self._pruned
+
+    @property
+    def extent(self) -> Extent | None:
+        """How much what was heard is, unpruned; counted when it is first asked for. Ranges are no filters: None."""
+        if isinstance(self.heard, RangeHeard):
+            return None
+        if self._extents is None:
+            self._extents = Extents.of_list(self.setup.space, self.heard, self.trees)
+        return self._extents.extent
 
     def _tree(self, name: Name) -> Filter:
         tree = self.trees.get(name)
@@ -265,10 +276,14 @@ class Link(Group):
         self._boxes().add(message.name, message.boxes)
         if message.tree is not None:
             self.trees[message.name] = message.tree
+        if self._extents is not None:
+            self._extents.add(message.boxes, message.tree)
         if self._pruned is not None:
             self._pruned.add(message.name, self._tree(message.name))
 
     def _forget(self, name: Name) -> None:
+        if self._extents is not None:
+            self._extents.remove_keys(self._boxes().keys(name), self.trees.get(name))
         self._boxes().remove(name)
         self.trees.pop(name, None)
         if self._pruned is not None:
@@ -289,6 +304,8 @@ class Link(Group):
         self.told.check()
         if self.trees and not self.trees.keys() <= set(self._boxes()):
             raise InvariantError("a tree is kept of what was not heard")
+        if self._extents is not None:
+            self._extents.check(Extents.of_list(self.setup.space, self._boxes(), self.trees))
         if self._pruned is not None:
             self._pruned.check()
 

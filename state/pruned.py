@@ -24,9 +24,10 @@ from itertools import takewhile
 from state.boxes import Boxes, stack
 from state.boxlist import BoxList
 from state.errors import InvariantError
-from state.filters import Filter, all_boxes, leaves
+from state.extents import Extent, extent
+from state.filters import Filter, all_boxes
 from state.messages import Name
-from state.pruning import Key, Pruning, Selectivity, Step, size, steps
+from state.pruning import Key, Pruning, Selectivity, Step, steps
 from state.space import Space
 
 Place = tuple[Key, int, int]
@@ -55,14 +56,14 @@ class Pruned:
         self._done: dict[Name, int] = {}
         self._order: list[Place] = []
         self._arrived = 0
-        self.associations = self.bytes = self.unpruned_associations = self.unpruned_bytes = 0
+        self._associations = self._bytes = 0
         for name, tree in entries:
             self._enter(name, tree)
             self._order += self._places(name)
         self._order.sort()
-        for name, tree in self._originals.items():
+        for name in self._originals:
             self._done[name] = self._due(name)
-            self._count(self.tree(name), tree, 1)
+            self._count(name, 1)
         self.table = BoxList(space.dims, ((name, stack(self._boxes(name), space.dims)) for name in self._originals))
 
     def __len__(self) -> int:
@@ -72,6 +73,11 @@ class Pruned:
     def prunings(self) -> int:
         """How many prunings are done."""
         return self._cut
+
+    @property
+    def extent(self) -> Extent:
+        """How much the filters are, as they stand in the table."""
+        return Extent(self._associations, self._bytes)
 
     def tree(self, name: Name) -> Filter:
         """A filter as it stands in the table."""
@@ -86,14 +92,14 @@ class Pruned:
         for place in places:
             insort(self._order, place)
         self._done[name] = self._due(name)
-        self._count(self.tree(name), tree, 1)
+        self._count(name, 1)
         self.table.add(name, self._boxes(name))
         after = self._cut
         self._settle(self._order[min(after, before) : max(after, before + len(places))])
 
     def remove(self, name: Name) -> None:
         """A filter is not asked for any more."""
-        self._count(self.tree(name), self._originals[name], -1)
+        self._count(name, -1)
         before = self._cut
         del self._done[name]
         places = self._places(name)
@@ -128,20 +134,19 @@ class Pruned:
     def _settle(self, moved: list[Place]) -> None:
         """The steps that came before or fell behind the cut: do or undo them."""
         for name in {self._names[number]: None for _, number, _ in moved}:
-            self._count(self.tree(name), self._originals[name], -1)
+            self._count(name, -1)
             self._done[name] = self._due(name)
-            self._count(self.tree(name), self._originals[name], 1)
+            self._count(name, 1)
             self.table.remove(name)
             self.table.add(name, self._boxes(name))
 
     def _boxes(self, name: Name) -> Boxes:
         return all_boxes(self.tree(name), self._space) if self._done[name] else self._heard(name)
 
-    def _count(self, tree: Filter, original: Filter, sign: int) -> None:
-        self.associations += sign * sum(1 for _ in leaves(tree))
-        self.bytes += sign * size(tree)
-        self.unpruned_associations += sign * sum(1 for _ in leaves(original))
-        self.unpruned_bytes += sign * size(original)
+    def _count(self, name: Name, sign: int) -> None:
+        associations, taken = extent(self.tree(name))
+        self._associations += sign * associations
+        self._bytes += sign * taken
 
     def check(self) -> None:
         """Raise `InvariantError` unless the table is what it would be if it were made anew."""
@@ -151,6 +156,5 @@ class Pruned:
             raise InvariantError("a pruned table depends on more than what was heard")
         if any(self.table.boxes(name) != anew.table.boxes(name) for name in self._originals):
             raise InvariantError("the boxes of a pruned table are not those of its filters")
-        counts = [(t.associations, t.bytes, t.unpruned_associations, t.unpruned_bytes) for t in (self, anew)]
-        if counts[0] != counts[1] or len(self.table) != len(self):
+        if self.extent != anew.extent or len(self.table) != len(self):
             raise InvariantError("a pruned table is miscounted")

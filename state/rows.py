@@ -14,7 +14,7 @@ from state.link import Link, Local, Setup
 from state.messages import Name, RangeChange, Request, Subscribe
 from state.rangetold import RangeTold
 from state.space import Space, timestamp_text
-from state.told import Decision
+from state.told import Decision, Told
 
 Row = dict[str, Any]
 Counts = dict[str, Any]
@@ -92,11 +92,13 @@ TABLES: dict[str, dict[str, str]] = {
         "negative_share": "natural volume of the negative rectangles as a share of the domain, where it is kept",
         "ranges": "Hilbert ranges kept, where the strategy keeps any",
         "promised": "of the audited ones, how many may be wrong at most by their bounds: their sum",
-        "prunings": "prunings done on what was heard; this and the next four are null where nothing is pruned",
-        "associations": "predicates of the pruned filters heard, one for each filter that has it",
+        "prunings": "prunings done on what was heard; null where the link does not prune",
+        "associations": "predicates of the filters heard, one for each that has it; null for local and under mics",
         "unpruned_associations": "the same before pruning",
-        "filter_bytes": "size of the pruned filters heard",
+        "filter_bytes": "size of the filters heard; null for local and under mics",
         "unpruned_filter_bytes": "the same before pruning",
+        "withheld_associations": "predicates of the filters withheld from the neighbour: what covering saves there",
+        "withheld_filter_bytes": "size of the filters withheld from the neighbour",
         "state_bytes": "size of the group's state as stored; null in a simulation, which stores nothing",
         "millis": "time that the group took in this batch; null in a simulation, which has no clock",
     },
@@ -227,7 +229,7 @@ def metrics_row(state: Link | Local, counts: Counts, batch: int, state_bytes: in
         "negative_share": told.negative_share if told else None,
         "ranges": len(state.heard) + told.ranges if isinstance(told, RangeTold) else None,
         "promised": counts.get("promised", 0.0),
-        **_pruned(state),
+        **_filters(state),
         "state_bytes": state_bytes,
         "millis": millis,
     }
@@ -240,18 +242,24 @@ def count_request(counts: Counts, message: Request) -> None:
     counts[kind] = counts.get(kind, 0) + 1
 
 
-def _pruned(state: Link | Local) -> Row:
-    """How much smaller pruning made what was heard."""
-    if not isinstance(state, Link) or state.learned is None:
-        columns = ("prunings", "associations", "unpruned_associations", "filter_bytes", "unpruned_filter_bytes")
-        return dict.fromkeys(columns)
-    pruned = state.pruned
+def _filters(state: Link | Local) -> Row:
+    """How much the filters of a link are, and how much pruning and covering save of them."""
+    link = state if isinstance(state, Link) else None
+    pruned = link.pruned if link and link.learned is not None else None
+    heard = link.extent if link else None
+    kept = heard if pruned is None else pruned.extent
+    withheld = link.told.withheld if link and isinstance(link.told, Told) else None
+    (before, bytes_before), (now, bytes_now), (spared, bytes_spared) = (
+        (None, None) if extent is None else extent for extent in (heard, kept, withheld)
+    )
     return {
-        "prunings": pruned.prunings,
-        "associations": pruned.associations,
-        "unpruned_associations": pruned.unpruned_associations,
-        "filter_bytes": pruned.bytes,
-        "unpruned_filter_bytes": pruned.unpruned_bytes,
+        "prunings": None if pruned is None else pruned.prunings,
+        "associations": now,
+        "unpruned_associations": before,
+        "filter_bytes": bytes_now,
+        "unpruned_filter_bytes": bytes_before,
+        "withheld_associations": spared,
+        "withheld_filter_bytes": bytes_spared,
     }
 
 

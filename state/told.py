@@ -18,6 +18,8 @@ Only passive subscriptions whose certificate names a cancelled one are decided a
 stand. They are tried against *active* ones only, the largest first, so that the one that covers the others is promoted
 before them. (Tested against passive ones too, two equal ones would suppress each other.)
 
+What withholding saves, `withheld`, is the sum over the passive ones, kept as they come and go.
+
 `covering = "active"` also withdraws an active subscription when one that is told later, new or promoted, covers it
 alone (by all its boxes together): M keeps a smaller table, at the price of a message. Its dependants then lean on the
 later one.
@@ -34,6 +36,7 @@ from typing import Literal
 from state.boxes import Box, Boxes, volume
 from state.boxlist import BoxList
 from state.errors import InvariantError
+from state.extents import Extent, Extents
 from state.filters import Filter
 from state.messages import Name, Range, RangeChange, Request, Subscribe, Unsubscribe
 from state.space import Space
@@ -121,6 +124,7 @@ class Told:
         self.active, self.origins, self.passive = active, origins, passive
         self.strategy = self.spec.build(self.space, active)
         self._serial = len(passive)
+        self._withheld: Extents | None = None
         self._dependants: dict[Name, dict[Name, None]] = {}
         for name, entry in passive.items():
             self._depend(name, entry.coverers)
@@ -137,6 +141,16 @@ class Told:
     def negative_share(self) -> float | None:
         """Their natural volume as a share of the domain, if the strategy keeps it."""
         return self.strategy.negative_share
+
+    @property
+    def withheld(self) -> Extent:
+        """How much the neighbour was not told; counted when it is first asked for."""
+        if self._withheld is None:
+            self._withheld = self._count_withheld()
+        return self._withheld.extent
+
+    def _count_withheld(self) -> Extents:
+        return Extents(self.space, ((entry.boxes, self.trees.get(name)) for name, entry in self.passive.items()))
 
     def take(self, origin: str, request: Request, reason: str) -> list[Decision]:
         """What another link asked for: does the neighbour have to be told?"""
@@ -173,10 +187,11 @@ class Told:
 
     def unsubscribe(self, name: Name, reason: str) -> list[Decision]:
         """A candidate disappears."""
-        self._keep_tree(name, None)
         if name in self.passive:
             entry = self._forget_passive(name)
+            self._keep_tree(name, None)
             return [Decision("drop", name, entry.origin, reason, entry.boxes)]
+        self._keep_tree(name, None)
         boxes, origin, dependants = self._deactivate(name)
         promoted = self._reconsider(dependants, f"{name.id} was cancelled")
         return [*promoted, Decision("cancel", name, origin, reason, boxes), *self._withdraw_covered(promoted)]
@@ -233,6 +248,8 @@ class Told:
     def _withhold(self, name: Name, boxes: Boxes, origin: str, verdict: Verdict) -> Decision:
         self.passive[name] = Passive(boxes, origin, verdict.coverers, self._serial)
         self._serial += 1
+        if self._withheld is not None:
+            self._withheld.add(boxes, self.trees.get(name))
         self._depend(name, verdict.coverers)
         why, coverers = verdict.reason, verdict.coverers
         return Decision("withhold", name, origin, why, boxes, coverers, nodes=verdict.nodes, bound=verdict.bound)
@@ -243,12 +260,12 @@ class Told:
         for name in sorted(names, key=self._largest_first):
             entry = self.passive[name]
             verdict = self.strategy.decide(entry.boxes)
-            self._independ(name, entry.coverers)
             if verdict.covered:
+                self._independ(name, entry.coverers)
                 entry.coverers = verdict.coverers
                 self._depend(name, verdict.coverers)
             else:
-                del self.passive[name]
+                self._forget_passive(name)
                 promoted.append(self._activate("promote", name, entry.boxes, entry.origin, verdict, why))
         return promoted
 
@@ -287,6 +304,8 @@ class Told:
 
     def _forget_passive(self, name: Name) -> Passive:
         entry = self.passive.pop(name)
+        if self._withheld is not None:
+            self._withheld.remove(entry.boxes, self.trees.get(name))
         self._independ(name, entry.coverers)
         return entry
 
@@ -310,6 +329,8 @@ class Told:
         both = [name for name in self.passive if name in self.active]
         if both or self.origins.keys() != set(self.active):
             raise InvariantError(f"rule (S): active, passive and origins disagree: {both[:3]}")
+        if self._withheld is not None:
+            self._withheld.check(self._count_withheld())
         mirrored = {(c, name) for name, entry in self.passive.items() for c in entry.coverers}
         if mirrored != {(c, name) for c, names in self._dependants.items() for name in names}:
             raise InvariantError("dependants and certificates disagree")

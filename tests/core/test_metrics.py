@@ -49,3 +49,23 @@ def test_actions_and_exhausted_budgets_are_counted(
     assert exhausted > 0 or "budget" not in strategy
     share = [row["negative_share"] for row in metrics if row["link"] == "b"]
     assert (share[-1] is not None) == ("approx" in strategy)
+
+
+def test_what_covering_saves_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One wide subscription, two inside it, and then the wide one goes: both are told."""
+    monkeypatch.chdir(tmp_path)
+    Path("lacuna.toml").write_text(CONFIG.format(sides=SIDES))
+    wide = {"kind": "subscribe", "id": "wide", "where": {"x": [0, 5]}}
+    inside = [{"kind": "subscribe", "id": f"s{k}", "where": {"x": [1, 3], "y": [0, k]}} for k in range(2)]
+    events = [wide, *inside, {"kind": "unsubscribe", "id": "wide"}]
+    Path("e.jsonl").write_text("".join(json.dumps({**e, "broker": "a", "client": "ann"}) + "\n" for e in events))
+    assert main(["simulate", "e.jsonl", "--out", "out", "--strategy", "cover"]) == 0
+    capsys.readouterr()
+    told = [row for row in rows("metrics") if (row["broker"], row["link"]) == ("a", "b")]
+    assert [row["withheld_associations"] for row in told] == [0, 2, 4, 2]
+    assert [row["withheld_filter_bytes"] for row in told] == [0, 56, 112, 56]
+    heard = [row for row in rows("metrics") if (row["broker"], row["link"]) == ("b", "a")]
+    assert [row["associations"] for row in heard] == [1, 2]
+    assert {row["associations"] for row in rows("metrics") if row["link"] == "local"} == {None}

@@ -453,8 +453,10 @@ def test_metrics_show_what_pruning_contributes() -> None:
     assert row["prunings"] == 10 and row["false_forwards"] == 7
     assert row["unpruned_associations"] - row["associations"] == 10
     assert row["filter_bytes"] < row["unpruned_filter_bytes"]
-    row = metrics_row(line('"flood"', history, [])[0].groups["b2"]["b1"], {}, 1, None, None)
-    assert row["prunings"] is None and row["associations"] is None
+    plain = metrics_row(line('"flood"', history, [])[0].groups["b2"]["b1"], {}, 1, None, None)
+    assert plain["prunings"] is None
+    assert plain["associations"] == plain["unpruned_associations"] == row["unpruned_associations"]
+    assert plain["filter_bytes"] == plain["unpruned_filter_bytes"] == row["unpruned_filter_bytes"]
 
 
 @pytest.mark.parametrize(
