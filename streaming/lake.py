@@ -16,7 +16,9 @@ A **head** is what the plan needs to know of a record: everything but the rows. 
 too, with its fault, so that workers never raise and the driver stops with one message.
 
 Tables are made by delta-rs in either case, empty, before anything is written: reader version 1, writer version 2 and no
-table feature, which every reader of Delta understands. A table that is already there must have just these columns.
+table feature, which every reader of Delta understands. A table that is already there must have just these columns, or
+be one that an earlier version of Lacuna made, with fewer: then the others are added, and are null in the rows that it
+has. Sheaves of an earlier version are completed in the same way, so that a topic outlives an upgrade.
 """
 
 from __future__ import annotations
@@ -98,6 +100,8 @@ def create_tables(lake: str) -> None:
     for table, there in found.items():
         if there is None:
             _create(lake, table)
+        else:
+            _add_columns(lake, table, there)
 
 
 def _create(lake: str, table: str) -> None:
@@ -110,6 +114,15 @@ def _create(lake: str, table: str) -> None:
             description=ABOUT[table],
             configuration=PROPERTIES,
         )
+
+
+def _add_columns(lake: str, table: str, there: DeltaTable) -> None:
+    """Have the columns that an earlier version did not know, at the end of the table; nothing if it has them all."""
+    known = {field.name for field in there.schema().fields}
+    lacking = [field for field in Schema.from_arrow(SCHEMAS[table]).fields if field.name not in known]
+    if lacking:
+        with refusals("lake.path", lake):
+            there.alter.add_columns(lacking)
 
 
 def _existing(lake: str, table: str) -> DeltaTable | None:
@@ -135,11 +148,13 @@ def is_vacant(path: Path) -> bool:
 def _check_columns(lake: str, table: str, there: DeltaTable) -> None:
     ours = {field.name: str(field.type) for field in Schema.from_arrow(SCHEMAS[table]).fields}
     theirs = {field.name: str(field.type) for field in there.schema().fields}
-    if ours == theirs and not there.metadata().partition_columns:
-        return
     lacks = [name for name in ours if name not in theirs]
     more = [name for name in theirs if name not in ours]
     other = [name for name in ours if name in theirs and ours[name] != theirs[name]]
+    about = there.metadata()
+    earlier = not lacks or about.name == table  # Lacuna's own bear their name
+    if earlier and not (more or other or about.partition_columns):
+        return
     faults = (("it lacks", lacks), ("it also has", more), ("of another type:", other))
     told = "; ".join(f"{words} {', '.join(names)}" for words, names in faults if names) or "it is partitioned"
     raise _foreign(lake, f"the table {table} there has other columns than Lacuna's: {told}")
@@ -239,9 +254,17 @@ def _rows(table: str, stream: bytes) -> pa.Table:
         rows = table_of(stream)
     except (pa.ArrowException, OSError) as error:
         raise StateError(f"a sheaf of {table} is damaged: {error}. {REREAD}") from error
-    if rows.schema != SCHEMAS[table]:
+    return rows if rows.schema == SCHEMAS[table] else _completed(table, rows)
+
+
+def _completed(table: str, rows: pa.Table) -> pa.Table:
+    """Rows of an earlier version: what it did not know is null."""
+    ours = SCHEMAS[table].remove_metadata()
+    if any(field.name not in ours.names or ours.field(field.name).type != field.type for field in rows.schema):
         raise StateError(f"a sheaf of {table} has other columns than the table. {REREAD}")
-    return rows
+    known = set(rows.column_names)
+    columns = [rows.column(f.name) if f.name in known else pa.nulls(len(rows), f.type) for f in ours]
+    return pa.table(columns, schema=ours)
 
 
 REREAD = "Remedy: run the version of Lacuna that wrote it; if the topic is damaged, restore it from a copy"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Schema, write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,7 +31,7 @@ from streaming.lake import (
     table_path,
 )
 from streaming.maintenance import maintain, rebuild, topic_span
-from streaming.schemas import SCHEMAS, read_sheaf, table_of
+from streaming.schemas import SCHEMAS, pack, read_sheaf, table_of
 from tests.core.test_archive_plan import settings_at, value_of
 
 RECORDS = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("value", pa.binary())])
@@ -250,6 +250,70 @@ def test_foreign_tables_are_refused_and_nothing_is_made(tmp_path: Path) -> None:
     ):
         create_tables(str(tmp_path))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics"]
+
+
+NEW = ("withheld_associations", "withheld_filter_bytes")
+
+
+def of_earlier(value: bytes) -> bytes:
+    """A sheaf as the version before these columns wrote it."""
+    sheaf = read_sheaf(value)
+    rows = table_of(sheaf.stream).drop_columns(list(NEW))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    sheaf.stream = bytes(sink.getvalue())
+    return pack(sheaf)
+
+
+def metrics_of_earlier(lake: str, name: str | None) -> DeltaTable:
+    """The table of that version."""
+    schema = pa.schema([field for field in SCHEMAS["metrics"] if field.name not in NEW])
+    return DeltaTable.create(table_path(lake, "metrics"), Schema.from_arrow(schema), name=name)
+
+
+def test_a_table_of_an_earlier_version_gets_the_columns_that_it_lacks(tmp_path: Path) -> None:
+    """And the sheaves of that version that are still in the topic are taken."""
+    lake = f"{tmp_path}/lake"
+    made = metrics_of_earlier(lake, "metrics")
+    values = [value_of(7, "a>b", number, "metrics", 2) for number in (1, 2, 3)]
+    old = table_of(read_sheaf(of_earlier(values[0])).stream)
+    write_deltalake(made, old, mode="append")
+    create_tables(lake)
+    create_tables(lake)
+    there = DeltaTable(table_path(lake, "metrics"))
+    assert there.version() == 2, "made, filled, and given its columns once"
+    assert there.protocol()[:2] == (1, 2)
+    comments = {field.name: field.metadata.get("comment") for field in there.schema().fields}
+    assert comments == TABLES["metrics"]
+    writer = RustWriter(lake)
+    for version, value in enumerate([of_earlier(values[1]), values[2]]):
+        writer.append("metrics", [read_sheaf(value).stream], Stamp("test", version))
+    rows = DeltaTable(table_path(lake, "metrics")).to_pyarrow_table().select(SCHEMAS["metrics"].names)
+    whole = [table_of(read_sheaf(value).stream).to_pylist() for value in values]
+    lacking = [{**row, **dict.fromkeys(NEW)} for part in whole[:2] for row in part]
+    assert counted(rows) == Counter(map(repr, [*lacking, *whole[2]]))
+
+
+def test_a_foreign_table_gets_no_columns(tmp_path: Path) -> None:
+    metrics_of_earlier(str(tmp_path), None)
+    with pytest.raises(LacunaError, match=r"it lacks withheld_associations, withheld_filter_bytes\. Remedy"):
+        create_tables(str(tmp_path))
+    assert DeltaTable(table_path(str(tmp_path), "metrics")).version() == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics"]
+
+
+def test_a_sheaf_of_a_later_version_is_refused(tmp_path: Path) -> None:
+    create_tables(str(tmp_path))
+    rows = table_of(read_sheaf(value_of(7, "a>b", 1, "routes", 2)).stream)
+    later = rows.append_column("more", pa.nulls(2, pa.int64()))
+    other = rows.drop_columns(["batch"]).append_column("batch", pa.nulls(2, pa.string()))
+    for strange in (later, other):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, strange.schema) as stream:
+            stream.write_table(strange)
+        with pytest.raises(StateError, match="routes has other columns than the table"):
+            RustWriter(str(tmp_path)).append("routes", [bytes(sink.getvalue())], Stamp("test", 1))
 
 
 def test_foreign_files_are_refused(tmp_path: Path) -> None:
