@@ -263,13 +263,24 @@ def _filters(state: Link | Local) -> Row:
     }
 
 
+def _is_audited(decision: Decision) -> bool:
+    """Was a probable answer decided again exactly? What was then told after all keeps the bound of that answer.
+
+    A reason is looked at only where it is the strategy's own: that of a promotion names a subscription, whose id may be
+    any word.
+    """
+    if decision.action == "withhold":
+        return decision.reason.endswith("audited")
+    return decision.bound is not None
+
+
 def count_decisions(counts: Counts, decisions: Iterable[Decision]) -> None:
     """Add decisions to the counters of a metrics row."""
     for decision in decisions:
         counts[decision.action] = counts.get(decision.action, 0) + 1
         if decision.reason.endswith("budget"):
             counts["budget"] = counts.get("budget", 0) + 1
-        if "audited" in decision.reason:
+        if _is_audited(decision):
             counts["audited"] = counts.get("audited", 0) + 1
             counts["wrong"] = counts.get("wrong", 0) + (decision.action != "withhold")
             counts["promised"] = counts.get("promised", 0.0) + (decision.bound or 0.0)

@@ -69,3 +69,18 @@ def test_what_covering_saves_is_counted(
     heard = [row for row in rows("metrics") if (row["broker"], row["link"]) == ("b", "a")]
     assert [row["associations"] for row in heard] == [1, 2]
     assert {row["associations"] for row in rows("metrics") if row["link"] == "local"} == {None}
+
+
+def test_an_id_is_no_word_of_the_strategy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The reason of a promotion names what was cancelled, whatever that is called."""
+    monkeypatch.chdir(tmp_path)
+    Path("lacuna.toml").write_text(CONFIG.format(sides=SIDES))
+    wide = {"kind": "subscribe", "id": "audited", "where": {"x": [0, 5]}}
+    events = [wide, {"kind": "subscribe", "id": "s", "where": {"x": [1, 2]}}, {"kind": "unsubscribe", "id": "audited"}]
+    Path("e.jsonl").write_text("".join(json.dumps({**e, "broker": "a", "client": "ann"}) + "\n" for e in events))
+    assert main(["simulate", "e.jsonl", "--out", "out"]) == 0
+    capsys.readouterr()
+    assert [row["reason"] for row in rows("decisions") if row["action"] == "promote"] == ["audited was cancelled: gap"]
+    assert sum(int(str(row["audited"])) + int(str(row["wrong"])) for row in rows("metrics")) == 0
