@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, cast
 
 import msgspec
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 from rich.table import Table
 
 from lacuna.config_file import read_config
+from lacuna.console import console, description
 from producers.client import Client, checked_broker, checked_name
 from producers.connection import DEADLINE
 from producers.control import ask_rebuild
@@ -95,7 +95,7 @@ def show_summary(summary: dict[str, Any], title: str, *, as_json: bool) -> None:
     for key, value in summary.items():
         if not isinstance(value, dict):
             table.add_row(key.replace("_", " "), f"{value:,}" if isinstance(value, int | float) else str(value))
-    Console().print(table)
+    console().print(table)
 
 
 # lacuna produce
@@ -171,9 +171,8 @@ def _lines(path: str) -> Iterator[Callable[[str], int]]:
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[int], None]]:
     """A progress bar on standard error, for people only."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as bar:
+    columns = (description(), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task("producing", total=total)
         yield lambda done: bar.update(task, completed=done)
 

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 from rich.table import Table
 
 import bench
@@ -19,6 +18,7 @@ from bench import BENCHES
 from lacuna.chain import chain
 from lacuna.client_commands import show_summary
 from lacuna.config_file import parse_strategy, read_config, warn
+from lacuna.console import console, description
 from lacuna.explain import add_explain
 from lacuna.fit import add_fit
 from lacuna.lint import add_lint
@@ -32,8 +32,8 @@ Subparsers = Any
 
 def progress() -> Progress:
     """A progress bar on standard error, for people only."""
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
+    columns = (description(), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=console(stderr=True), transient=True, disable=not sys.stderr.isatty())
 
 
 # lacuna simulate
@@ -138,7 +138,7 @@ def run_chain(args: argparse.Namespace) -> int:
     table = Table("brokers", "formula", "measured", "formula, same guesses", "measured in the overlay", title=title)
     for row in result["paths"]:
         table.add_row(*(str(value) for value in row.values()))
-    Console(file=sys.stdout).print(table)
+    console().print(table)
     return 0
 
 

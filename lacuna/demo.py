@@ -22,11 +22,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
+from rich.text import Text
 
 from lacuna.config_file import parse_strategy
+from lacuna.console import console
 from lacuna.local import local_kafka, spark_jars
 from lacuna.steps import Step, steps
 from producers.sender import Sender
@@ -207,32 +208,35 @@ def _matches(config: Config, where: Event, values: dict[str, NDArray[Any]], coun
 
 
 def _show(report: dict[str, Any], config: Config) -> None:
-    console = Console()
+    screen = console()
     table = Table("link", "forwarded", "withheld", "promoted", "cancelled", "dropped", title="what each link was told")
     for name, link in report["links"].items():
         table.add_row(name, *(f"{link[action]:,}" for action in ("forward", "withhold", "promote", "cancel", "drop")))
-    console.print(table)
+    screen.print(table)
     wrong = report["missing"] + report["false"] + report["repeated"]
-    verdict = "[red]WRONG[/red]" if wrong else "[green]every delivery is right[/green]"
-    console.print(
+    verdict = ("WRONG", "red") if wrong else ("every delivery is right", "green")
+    screen.print(
         Panel(
-            f"{report['events']:,} events through {report['brokers']} brokers in {report['batches']} batches\n"
-            f"subscription messages: {report['subscription_messages']:,} instead of {report['flooded_messages']:,} "
-            f"by flooding ({report['saved']:.0%} saved)\n"
-            f"publication messages: {report['publication_messages']:,}\n"
-            f"deliveries: {report['deliveries']:,}; against the oracle: missing {report['missing']}, "
-            f"false {report['false']}, repeated {report['repeated']}: {verdict}\n"
-            f"rejects: {report['rejects']}",
+            Text.assemble(
+                f"{report['events']:,} events through {report['brokers']} brokers in {report['batches']} batches\n"
+                f"subscription messages: {report['subscription_messages']:,} instead of {report['flooded_messages']:,} "
+                f"by flooding ({report['saved']:.0%} saved)\n"
+                f"publication messages: {report['publication_messages']:,}\n"
+                f"deliveries: {report['deliveries']:,}; against the oracle: missing {report['missing']}, "
+                f"false {report['false']}, repeated {report['repeated']}: ",
+                verdict,
+                f"\nrejects: {report['rejects']}",
+            ),
             title="the whole overlay",
         )
     )
-    console.print(f"The Delta tables are in {report['lake']}. Two queries to try:")
+    screen.print(f"The Delta tables are in {report['lake']}. Two queries to try:")
     for query in (
         "SELECT broker, link, action, count(*) AS n FROM decisions GROUP BY ALL ORDER BY ALL",
         "SELECT subscription, link, coverers FROM decisions WHERE action = 'withhold' AND size(coverers) > 1 LIMIT 5",
     ):
         command = f"{_shortest(Path(sys.argv[0]))} sql --config {report['home']}/lacuna.toml"
-        console.print(f'  {command} "{query}"', highlight=False, soft_wrap=True)
+        screen.print(f'  {command} "{query}"', highlight=False, soft_wrap=True)
 
 
 def _shortest(path: Path) -> Path:

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
+from lacuna.console import console
 from state.boxes import stack, volume
 from state.config import Config
 from state.errors import LacunaError
@@ -72,22 +71,22 @@ def _ranges(config: Config, got: Asked) -> dict[str, Any]:
 
 def show_filter(about: dict[str, Any]) -> None:
     """The same for a person."""
-    console = Console()
+    screen = console()
     for line in _lines(about["tree"], ""):
-        console.print(escape(line), highlight=False)
+        screen.print(line, highlight=False)
     table = Table(show_header=False)
     least, average, most = Estimate(**about["selectivity"])
     table.add_row("predicates", f"{about['predicates']}, at least {about['pmin']} of them must hold")
     table.add_row("selectivity", f"{average:.3g} (from {least:.3g} to {most:.3g}), publications being uniform")
     travels = "as it is" if about["exact"] else f"more general: {about['travels']}"
-    table.add_row("travels", escape(f"{travels}, {len(about['boxes'])} boxes, {about['volume']:.3g} of the space"))
+    table.add_row("travels", f"{travels}, {len(about['boxes'])} boxes, {about['volume']:.3g} of the space")
     for k, box in enumerate(about["boxes"][:MOST_SHOWN], 1):
-        table.add_row(f"box {k}", escape(", ".join(f"{name}: {ends}" for name, ends in box.items())))
+        table.add_row(f"box {k}", ", ".join(f"{name}: {ends}" for name, ends in box.items()))
     ranges = about["ranges"]
     shown = ", ".join(f"{a}..{b}" for a, b in ranges["ranges"][:MOST_SHOWN])
     more = " ..." if ranges["count"] > MOST_SHOWN else ""
-    table.add_row("ranges", escape(f"{ranges['count']} on the curve {ranges['curve']}: {shown}{more}"))
-    console.print(table)
+    table.add_row("ranges", f"{ranges['count']} on the curve {ranges['curve']}: {shown}{more}")
+    screen.print(table)
 
 
 def _lines(node: dict[str, Any], before: str) -> Iterator[str]:

@@ -15,12 +15,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.status import Status
 from rich.table import Table
+from rich.text import Text
 
 from lacuna.client_commands import show_summary
 from lacuna.config_file import read_config, warn
+from lacuna.console import console
 from lacuna.local import local_kafka, spark_jars
 from producers.topics import ensure_topics
 from state.config import Config
@@ -32,14 +33,14 @@ from streaming.pipeline import Engine, session
 from streaming.service import Service
 from streaming.settings import Settings
 
-CONSOLE = Console(stderr=True)
+CONSOLE = console(stderr=True)
 LAST = ("nice", "-n", "19")
 """Put before a command that is to take only the time that nobody else wants."""
 
 
 def say(text: str) -> None:
     """A line of progress for a person."""
-    CONSOLE.print(f"[dim]{text}[/dim]")
+    CONSOLE.print(Text(text, "dim"))
 
 
 def engine_of(args: argparse.Namespace) -> Engine:
@@ -244,4 +245,4 @@ def _print_frame(frame: Any, *, as_json: bool) -> None:
     table = Table(*frame.columns)
     for row in frame.limit(1000).collect():
         table.add_row(*(str(value) for value in row))
-    Console(file=sys.stdout).print(table)
+    console().print(table)

@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
+
+from lacuna.console import console, description
 
 Step = Callable[[str], None]
 
@@ -15,14 +16,14 @@ Step = Callable[[str], None]
 @contextmanager
 def steps() -> Iterator[Step]:
     """A function to be called with what begins now."""
-    console = Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    screen = console(stderr=True)
+    columns = (SpinnerColumn(), description(), TimeElapsedColumn())
+    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as progress:
         task = progress.add_task("starting")
 
         def step(text: str) -> None:
             progress.update(task, description=text)
-            if not console.is_terminal:
-                console.print(f"{time.strftime('%H:%M:%S')} {text}", highlight=False)
+            if not screen.is_terminal:
+                screen.print(f"{time.strftime('%H:%M:%S')} {text}", highlight=False)
 
         yield step
