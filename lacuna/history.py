@@ -3,9 +3,11 @@
 The lake is read by delta-rs; Spark is not needed. Rows come as `state.rows` makes them: `witness` as a filter, `shape`
 as a list of filters (the disjoint boxes of the subscription), or null.
 
-Order. All rows of one link come from one group, in batches; rows of one batch are in the order in which they happened.
-So within a link the order by batch, otherwise as found, is the order of the decisions. What a neighbour was told at any
-moment is then the sum of the rows before it: `forward` and `promote` add a subscription, `cancel` takes it away.
+Order. A simulation writes its rows in the order in which things happened; `batch` is there the line that was the cause,
+which with a seed is no order. In the lake files come back in any order, but all rows of one link come from one group:
+by batch, and within a batch by `seq`. (Rows of a version without `seq` stay as they are found.) What a neighbour was
+told at any moment is then the sum of the rows before it: `forward` and `promote` add a subscription, `cancel` takes it
+away.
 """
 
 from __future__ import annotations
@@ -36,9 +38,8 @@ class Source:
     folder: Path | None = None
 
     def decisions(self, **equal: str) -> list[Row]:
-        """The decisions whose columns have these values, in order of their batches."""
-        rows = self._lines(equal) if self.folder else self._lake(equal)
-        return sorted(rows, key=lambda row: int(row["batch"]))
+        """The decisions whose columns have these values, those of each link in the order in which they were made."""
+        return self._lines(equal) if self.folder else sorted(self._lake(equal), key=_place)
 
     @property
     def where(self) -> str:
@@ -67,6 +68,12 @@ class Source:
             matches = compute.field(column) == value
             wanted = matches if wanted is None else wanted & matches
         return [_plain(row) for row in DeltaTable(path).to_pyarrow_dataset().to_table(filter=wanted).to_pylist()]
+
+
+def _place(row: Row) -> tuple[int, int]:
+    """Where a row of the lake stands among those of its link."""
+    seq = row.get("seq")
+    return int(row["batch"]), -1 if seq is None else int(seq)
 
 
 def _plain(row: Row) -> Row:

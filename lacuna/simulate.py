@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import random
 import time as wall
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 from typing import IO, get_args
 
@@ -98,6 +99,7 @@ class Writer(Tally):
         }
         self._rows: dict[str, list[Row]] = {table: [] for table in TABLES}
         self._counts: dict[tuple[int, str, str], tuple[Link | Local, Counter[str]]] = {}
+        self._numbers: dict[tuple[str, str], Iterator[int]] = defaultdict(count)
         self._encoder = msgspec.json.Encoder()
 
     def _touch(self, state: Link | Local, cause: int) -> Counter[str]:
@@ -110,7 +112,9 @@ class Writer(Tally):
     def decided(self, link: Link, decisions: Sequence[Decision], cause: int) -> None:
         super().decided(link, decisions, cause)
         count_decisions(self._touch(link, cause), decisions)
-        self._rows["decisions"] += [decision_row(d, link, self.moments[cause], cause) for d in decisions]
+        numbers = self._numbers[link.setup.broker, link.setup.link]
+        moment = self.moments[cause]
+        self._rows["decisions"] += [decision_row(d, link, moment, cause, next(numbers)) for d in decisions]
 
     def routed(self, link: Link, origin: str, batch: Batch, forward: NDArray[np.bool_]) -> None:
         super().routed(link, origin, batch, forward)

@@ -45,6 +45,7 @@ TABLES: dict[str, dict[str, str]] = {
         "passive": "subscriptions withheld from the neighbour, after this event",
         "time": "the moment of the event that caused it",
         "batch": "the router's batch; in a simulation the number of the input line",
+        "seq": "its place in the order of the link's decisions, in this batch; in a simulation in all of it",
     },
     "routes": {
         "broker": "the broker that the publication reached",
@@ -124,7 +125,7 @@ MOST_VALUE = 4096
 """A reject keeps this many characters of the refused value."""
 
 
-def decision_row(decision: Decision, link: Link, time: int, batch: int) -> Row:
+def decision_row(decision: Decision, link: Link, time: int, batch: int, seq: int) -> Row:
     """One row of `decisions`."""
     setup = link.setup
     return {
@@ -148,6 +149,7 @@ def decision_row(decision: Decision, link: Link, time: int, batch: int) -> Row:
         "passive": len(link.told.passive),
         "time": timestamp_text(time),
         "batch": batch,
+        "seq": seq,
     }
 
 

@@ -166,7 +166,8 @@ class Advance:
             return
         count_decisions(self._counts, decisions)
         for decision in decisions:
-            row = decision_row(decision, self._state, self._now, self._batch)
+            seq = len(self._columns["decisions"]["seq"])
+            row = decision_row(decision, self._state, self._now, self._batch, seq)
             for column in ("witness", "shape"):
                 row[column] = None if row[column] is None else _json(row[column]).decode()
             self._add("decisions", row | {"time": self._now})

@@ -74,6 +74,7 @@ _TYPES: dict[str, Any] = {
                 "active",
                 "passive",
                 "batch",
+                "seq",
                 "partition",
                 "offset",
                 "negative_rectangles",
