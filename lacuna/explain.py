@@ -8,6 +8,11 @@ Everything is read from the decisions in the tables (`lacuna.history`). On each 
 
 Beyond a link that withholds it nobody knows of it, and nobody needs to.
 
+By whom it is covered is told as of the decision and, where these are not all active any more, as of now (`coverers`).
+
+What a broker takes back, its neighbours call unsubscribed: they cannot tell whether the client did that, or whether it
+is now withheld from them. The link before knows; each cancel there is one such row here, in the same order.
+
 With `--where` instead of a subscription: what a filter is (`explain_filter`).
 """
 
@@ -16,19 +21,21 @@ from __future__ import annotations
 import argparse
 import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.text import Text
 from rich.tree import Tree
 
 from lacuna.client_commands import read_filter
 from lacuna.config_file import read_config
+from lacuna.console import console
+from lacuna.coverers import Coverers, coverers_now
 from lacuna.drawing import draw
 from lacuna.explain_filter import explain_filter, show_filter
-from lacuna.history import Source, name_of
+from lacuna.history import GONE, Source, name_of, stands
 from state.config import Config
 from state.errors import LacunaError
 from state.messages import Name
@@ -49,6 +56,7 @@ FOUND = {
     "flood": "nobody was asked who covers",
 }
 """What the witness is, where it is less than a proof."""
+TAKEN_BACK = "unsubscribed"
 LONGEST = 12
 """Coverers that are named to a person; --json names all."""
 
@@ -76,7 +84,10 @@ def add_explain(sub: Subparsers) -> None:
     command.add_argument("--from", dest="folder", metavar="DIR", help="read what `simulate --out` wrote, not the lake")
     command.add_argument("--draw", metavar="F", help="draw the situation on one link into a .png or .svg file")
     command.add_argument(
-        "--attributes", nargs=2, metavar=("A", "B"), help="the attributes to draw (default: the first two)"
+        "--attributes",
+        nargs=2,
+        metavar=("A", "B"),
+        help="the attributes to draw (default: the first two, or the only one)",
     )
     command.add_argument("--link", metavar="B>M", help="the link to draw (default: the first that decided)")
     command.add_argument("--json", action="store_true", help="print one JSON object")
@@ -93,14 +104,15 @@ def run_explain(args: argparse.Namespace) -> int:
     rows = source.decisions(subscription=args.subscription)
     name = the_one(rows, source, args.subscription, args.client, args.broker)
     steps = list(chain(config, [row for row in rows if name_of(row) == name]))
+    present = at_present(source, name, steps)
     drawn = None
     if args.draw:
         link = chosen_link(steps, args.link)
         drawn = draw(source, name, link, args.draw, args.attributes)
     if args.json:
-        print(json.dumps(as_json(name, steps, drawn)))
+        print(json.dumps(as_json(name, steps, present, drawn)))
     else:
-        show(config.space, name, steps, drawn)
+        show(config.space, name, steps, present, drawn)
     return 0
 
 
@@ -138,12 +150,13 @@ def the_one(rows: list[Row], source: Source, id: str, client: str | None, broker
 
 @dataclass(frozen=True)
 class Step:
-    """One link: all that was decided there about the subscription, the last of it counts."""
+    """One link: all that was decided there about the subscription, the last of it counts; and the link before it."""
 
     depth: int
     broker: str
     link: str
     rows: list[Row]
+    before: Step | None = None
 
     @property
     def last(self) -> Row:
@@ -151,11 +164,29 @@ class Step:
 
     @property
     def state(self) -> str:
-        return STATES[self.last["action"]]
+        return "told" if self._asks_for_less() else STATES[self.last["action"]]
+
+    def _asks_for_less(self) -> bool:
+        """Under `mics` a cancel may be a replacement by less: what is left of it is in what the neighbour was told."""
+        if self.last["action"] not in GONE:
+            return False
+        before = self.before is not None and self.before._asks_for_less()
+        return stands(self.last) or (before and self.last["reason"] == "taken back")
 
     @property
     def name(self) -> str:
         return f"{self.broker}>{self.link}"
+
+    def origin_reason(self, row: Row) -> str | None:
+        """Why the link before took back what this link calls unsubscribed, if that is recorded."""
+        if self.before is None or row["reason"] != TAKEN_BACK:
+            return None
+        mine = [other for other in self.rows if other["reason"] == TAKEN_BACK]
+        theirs = [other for other in self.before.rows if other["action"] == "cancel"]
+        place = next(k for k, other in enumerate(mine) if other is row)
+        if place >= len(theirs):
+            return None
+        return self.before.origin_reason(theirs[place]) or str(theirs[place]["reason"])
 
 
 def chain(config: Config, rows: list[Row]) -> Iterator[Step]:
@@ -164,13 +195,29 @@ def chain(config: Config, rows: list[Row]) -> Iterator[Step]:
     for row in rows:
         by_link[row["broker"], row["link"]].append(row)
 
-    def outward(broker: str, origin: str | None, depth: int) -> Iterator[Step]:
+    def outward(broker: str, before: Step | None) -> Iterator[Step]:
         for link in config.overlay.neighbours.get(broker, ()):
-            if link != origin and (broker, link) in by_link:
-                yield Step(depth, broker, link, by_link[broker, link])
-                yield from outward(link, broker, depth + 1)
+            if (before is None or link != before.broker) and (broker, link) in by_link:
+                step = Step(0 if before is None else before.depth + 1, broker, link, by_link[broker, link], before)
+                yield step
+                yield from outward(link, step)
 
-    yield from outward(rows[0]["home"], None, 0)
+    yield from outward(rows[0]["home"], None)
+
+
+def at_present(source: Source, name: Name, steps: list[Step]) -> dict[str, Coverers]:
+    """Who covers the subscription now, on each link that withholds it."""
+    found: dict[str, Coverers] = {}
+    withheld = [step for step in steps if step.state == "withheld"]
+    for broker in dict.fromkeys(step.broker for step in withheld):  # each broker's rows are read once
+        by_link: dict[str, list[Row]] = defaultdict(list)
+        for row in source.decisions(broker=broker):
+            by_link[row["link"]].append(row)
+        for step in (step for step in withheld if step.broker == broker):
+            rows = by_link[step.link]
+            place = max(k for k, row in enumerate(rows) if name_of(row) == name)
+            found[step.name] = coverers_now(source.config.space, rows, place)
+    return found
 
 
 def chosen_link(steps: list[Step], wanted: str | None) -> str:
@@ -186,9 +233,10 @@ def chosen_link(steps: list[Step], wanted: str | None) -> str:
 # How it is told
 
 COLUMNS = ("action", "reason", "strategy", "origin", "coverers", "witness", "shape", "nodes", "time", "batch")
+Present = Mapping[str, Coverers]
 
 
-def as_json(name: Name, steps: list[Step], drawn: str | None) -> dict[str, Any]:
+def as_json(name: Name, steps: list[Step], present: Present, drawn: str | None) -> dict[str, Any]:
     """The explanation for a machine."""
     links = [
         {
@@ -196,8 +244,9 @@ def as_json(name: Name, steps: list[Step], drawn: str | None) -> dict[str, Any]:
             "link": step.link,
             "depth": step.depth,
             "state": step.state,
-            **{column: step.last[column] for column in COLUMNS},
-            "history": [{column: row[column] for column in COLUMNS} for row in step.rows],
+            **_columns(step, step.last),
+            "coverers_now": _ids(step, present),
+            "history": [_columns(step, row) for row in step.rows],
         }
         for step in steps
     ]
@@ -211,38 +260,64 @@ def as_json(name: Name, steps: list[Step], drawn: str | None) -> dict[str, Any]:
     }
 
 
+def _columns(step: Step, row: Row) -> Row:
+    return {column: row[column] for column in COLUMNS} | {"origin_reason": step.origin_reason(row)}
+
+
+def _ids(step: Step, present: Present) -> list[str] | None:
+    """Who covers it now, by id; nobody where it is not withheld, None where that cannot be found."""
+    found = present.get(step.name)
+    if found is None or not found.anew:
+        return list(step.last["coverers"]) if found else []
+    return None if found.names is None else [name.id for name in found.names]
+
+
 def _shape(steps: list[Step]) -> list[Row] | None:
     """The filter that the subscription had last, as its own broker recorded it."""
-    own = [row for step in steps if step.depth == 0 for row in step.rows if row["shape"] is not None]
-    return max(own, key=lambda row: int(row["batch"]))["shape"] if own else None
+    own = [[row for row in step.rows if stands(row)] for step in steps if step.depth == 0]
+    last = [rows[-1] for rows in own if rows]
+    return max(last, key=lambda row: int(row["batch"]))["shape"] if last else None
 
 
-def show(space: Space, name: Name, steps: list[Step], drawn: str | None) -> None:
+def show(space: Space, name: Name, steps: list[Step], present: Present, drawn: str | None) -> None:
     """The explanation for a person."""
     shape = _shape(steps)
     asks = "a filter that was not recorded" if shape is None else " or ".join(words(space, where) for where in shape)
-    top = Tree(f"[bold]{name.id}[/bold] of {name.client} at {name.broker} asks for {asks}", highlight=False)
+    top = Tree(Text.assemble((name.id, "bold"), f" of {name.client} at {name.broker} asks for {asks}"))
     at = {-1: top}
     for step in steps:
-        at[step.depth] = at[step.depth - 1].add(f"[bold]{step.name}[/bold] {step.state}: {because(space, step.last)}")
+        said = because(space, step, step.last, present.get(step.name))
+        at[step.depth] = at[step.depth - 1].add(Text.assemble((step.name, "bold"), f" {step.state}: {said}"))
         for row in step.rows[:-1]:
-            at[step.depth].add(f"[dim]batch {row['batch']}: {row['action']}: {because(space, row)}[/dim]")
-    console = Console()
-    console.print(top)
+            said = because(space, step, row)
+            at[step.depth].add(Text(f"batch {row['batch']}: {row['action']}: {said}", "dim"))
+    screen = console()
+    screen.print(top)
     if drawn:
-        console.print(f"drawn: {drawn}")
+        screen.print(f"drawn: {drawn}")
 
 
-def because(space: Space, row: Row) -> str:
+def because(space: Space, step: Step, row: Row, now: Coverers | None = None) -> str:
     """Why, in words: the reason, and its proof."""
     if row["coverers"]:
-        names = ", ".join(row["coverers"][:LONGEST])
-        more = len(row["coverers"]) - LONGEST
-        return f"{row['reason']}: {names}" + (f" and {more} more" if more > 0 else "")
+        return _covered(row, now)
     if row["witness"] is not None:
         found = FOUND.get(row["reason"].rpartition(": ")[2], "nobody covers")
         return f"{row['reason']}: {found} {words(space, row['witness'])}"
-    return str(row["reason"])
+    why = step.origin_reason(row)
+    return str(row["reason"]) if why in (None, TAKEN_BACK) else f"taken back by {row['origin']}: {why}"
+
+
+def _covered(row: Row, now: Coverers | None) -> str:
+    if now is None or not now.anew:
+        return f"{row['reason']}: {_few(row['coverers'])}"
+    present = "by whom now was not recorded" if now.names is None else f"now by {_few([n.id for n in now.names])}"
+    return f"{row['reason']} when it was decided: {_few(row['coverers'])}; {present}"
+
+
+def _few(ids: list[str]) -> str:
+    more = len(ids) - LONGEST
+    return ", ".join(ids[:LONGEST]) + (f" and {more} more" if more > 0 else "")
 
 
 def words(space: Space, where: Row) -> str:

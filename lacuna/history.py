@@ -17,7 +17,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from state.boxes import Boxes, boxes_where
 from state.config import Config
@@ -28,6 +27,10 @@ from state.space import Space
 
 TOLD = ("forward", "promote")
 """Actions after which the neighbour is told."""
+GONE = ("cancel", "drop")
+"""Actions after which the neighbour is not told, and the shape is not recorded."""
+STILL_THERE = ("replaced", "covered by a later one")
+"""Reasons of a cancel after which the subscription stands. The next row withholds it; under `mics` there is none."""
 
 
 @dataclass(frozen=True)
@@ -102,44 +105,46 @@ def witness_of(space: Space, row: Row) -> Boxes:
     return () if row["witness"] is None else boxes_where(space, row["witness"])
 
 
+def stands(row: Row) -> bool:
+    """Does the subscription stand after this row? One that is replaced does, in its new shape."""
+    return row["action"] not in GONE or row["reason"] in STILL_THERE
+
+
 def active_at(space: Space, rows: Sequence[Row], place: int) -> dict[Name, Boxes | None]:
     """What the neighbour counted as told when row `place` of a link's rows was decided, without that one itself.
 
     What is promoted stands in front of the cancel, or the new shape, that made it necessary: make before break. It was
     decided without what is cancelled, and with the new shape.
     """
-    active: dict[Name, Boxes | None] = {}
-    for row in rows[:place]:
-        _apply(space, active, row)
+    before = list(rows[:place])
     if rows[place]["action"] == "promote":
-        cause = next((row for row in rows[place + 1 :] if row["action"] != "promote"), None)
-        if cause is not None:
-            _apply(space, active, cause)
+        before += [row for row in rows[place + 1 :] if row["action"] != "promote"][:1]
+    active = active_after(space, before)
     active.pop(name_of(rows[place]), None)
     return active
 
 
-def _apply(space: Space, active: dict[Name, Boxes | None], row: Row) -> None:
-    name = name_of(row)
-    if row["action"] in TOLD:
-        active[name] = shape_of(space, row)
-    elif row["action"] == "cancel":
-        active.pop(name, None)
+def active_after(space: Space, rows: Iterable[Row]) -> dict[Name, Boxes | None]:
+    """What the neighbour counts as told after these rows of a link; None where the shape was not recorded."""
+    told: dict[Name, Row] = {}
+    for row in rows:
+        if row["action"] in TOLD:
+            told[name_of(row)] = row
+        elif row["action"] == "cancel":
+            told.pop(name_of(row), None)
+    return {name: shape_of(space, row) for name, row in told.items()}
 
 
 def standing(space: Space, rows: Iterable[Row]) -> dict[Name, Boxes]:
-    """The clients' subscriptions that stand, as far as their own broker recorded their shapes."""
-    found: dict[Name, Boxes] = {}
-    gone: dict[Name, Any] = {}
+    """The clients' subscriptions that stand, as far as their own broker recorded the shapes that they have now."""
+    last: dict[Name, Row] = {}
     for row in rows:
         name = name_of(row)
         if row["broker"] != name.broker:
             continue
-        if row["action"] in ("cancel", "drop"):
-            gone[name] = row
-            continue
-        gone.pop(name, None)
-        shape = shape_of(space, row)
-        if shape is not None:
-            found[name] = shape
-    return {name: shape for name, shape in found.items() if name not in gone}
+        if stands(row):
+            last[name] = row
+        else:
+            last.pop(name, None)
+    shapes = {name: shape_of(space, row) for name, row in last.items()}
+    return {name: shape for name, shape in shapes.items() if shape is not None}

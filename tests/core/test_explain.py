@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import json
 import random
+import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from lacuna import drawing
 from lacuna.__main__ import main
+from lacuna.coverers import coverers_at, coverers_now
 from lacuna.drawing import Picture
-from lacuna.history import Source, active_at, name_of, shape_of, standing
+from lacuna.history import Source, active_after, active_at, name_of, shape_of, standing
+from lacuna.simulate import Simulation, Writer
+from state.boxes import Boxes
 from state.config import Config, parse
+from state.link import Link
 from state.messages import Name
+from state.told import Told
 from streaming.schemas import SCHEMAS
 from tests.core import naive
+from tests.core.histories import BOX_TABLES, configs, events
 from tests.core.shell import Shell
 
 CONFIG = """
@@ -67,6 +78,24 @@ def explained(capsys: pytest.CaptureFixture[str], *args: str) -> dict[str, Any]:
 
 def config() -> Config:
     return parse(CONFIG)
+
+
+def simulated(capsys: pytest.CaptureFixture[str], text: str, *told: dict[str, Any]) -> None:
+    """Run events of client ann at broker a, if they do not say otherwise."""
+    Path("lacuna.toml").write_text(text)
+    given = ({"kind": "subscribe", "broker": "a", "client": "ann"} | event for event in told)
+    Path("events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in given))
+    assert main(["simulate", "events.jsonl", "--out", "out"]) == 0
+    capsys.readouterr()
+
+
+def shown(capsys: pytest.CaptureFixture[str], *args: str) -> str:
+    assert main(["explain", *args, "--from", "out"]) == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+def cancel(id: str, **more: Any) -> dict[str, Any]:
+    return {"kind": "unsubscribe", "id": id} | more
 
 
 def write_lake(folder: Path) -> None:
@@ -119,6 +148,19 @@ def test_a_table_without_the_order_within_a_batch_is_read_as_found(here: Path) -
     write_deltalake("lake/decisions", rows)
     read = Source(config()).decisions(broker="a", link="b")
     assert [row["action"] for row in read] == ["forward", "forward", "withhold", "forward", "promote", "cancel"]
+
+
+def test_the_files_of_a_seeded_run_are_read_as_they_stand(here: Path) -> None:
+    """With a seed an earlier line may have its effect after a later one: `batch` is no order."""
+    told = [{**event, "broker": "ab"[k % 2]} for k, event in enumerate(lines()[:4])]
+    Path("events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in told))
+    turned = False
+    for seed in range(8):
+        assert main(["simulate", "events.jsonl", "--out", "out", "--seed", str(seed)]) == 0
+        rows = Source(config(), here / "out").decisions(broker="b", link="c")
+        assert [row["seq"] for row in rows] == list(range(4))
+        turned |= [row["batch"] for row in rows] != [1, 2, 3, 4]
+    assert turned
 
 
 def test_the_lake_tells_the_same_as_the_files(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -202,14 +244,231 @@ def test_a_picture_is_drawn(suffix: str, attributes: list[str], here: Path, caps
         assert Path("p.svg").stat().st_size > 1000
 
 
-def test_the_files_of_a_seeded_run_are_read_as_they_stand(here: Path) -> None:
-    """With a seed an earlier line may have its effect after a later one: `batch` is no order."""
-    told = [{**event, "broker": "ab"[k % 2]} for k, event in enumerate(lines()[:4])]
-    Path("events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in told))
-    turned = False
-    for seed in range(8):
-        assert main(["simulate", "events.jsonl", "--out", "out", "--seed", str(seed)]) == 0
-        rows = Source(config(), here / "out").decisions(broker="b", link="c")
-        assert [row["seq"] for row in rows] == list(range(4))
-        turned |= [row["batch"] for row in rows] != [1, 2, 3, 4]
-    assert turned
+# What is true now
+
+PLAIN = """
+[space]
+x = {kind = "int", low = 0, high = 99}
+y = {kind = "int", low = 0, high = 99}
+[overlay]
+links = [["a", "b"], ["b", "c"]]
+"""
+
+
+def asks(id: str, x: tuple[int, int], **more: Any) -> dict[str, Any]:
+    return {"id": id, "where": {"x": list(x)}} | more
+
+
+def test_a_coverer_that_is_gone_is_not_named_as_one_that_covers_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The link has found another proof, and wrote no row about it."""
+    monkeypatch.chdir(tmp_path)
+    simulated(capsys, PLAIN, asks("s1", (0, 50)), asks("s2", (40, 99)), asks("s3", (45, 48)), cancel("s1"))
+    (step,) = explained(capsys, "s3", "--from", "out")["links"]
+    assert (step["state"], step["coverers"], step["coverers_now"]) == ("withheld", ["s1"], ["s2"])
+    assert "a>b withheld: covered by one when it was decided: s1; now by s2" in shown(capsys, "s3")
+    told = explained(capsys, "s2", "--from", "out")["links"][0]
+    assert (told["state"], told["coverers_now"]) == ("told", [])
+
+
+def test_while_the_proof_stands_it_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    simulated(capsys, PLAIN, asks("s1", (0, 50)), asks("s3", (45, 48)), asks("s2", (40, 99)))
+    (step,) = explained(capsys, "s3", "--from", "out")["links"]
+    assert step["coverers_now"] == step["coverers"] == ["s1"]
+    assert "withheld: covered by one: s1" in shown(capsys, "s3")
+
+
+def test_a_coverer_of_another_shape_is_not_the_proof_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    simulated(capsys, PLAIN, asks("s1", (0, 50)), asks("s2", (40, 99)), asks("s3", (45, 48)), asks("s1", (0, 9)))
+    assert explained(capsys, "s3", "--from", "out")["links"][0]["coverers_now"] == ["s2"]
+
+
+MANY = ", ".join(f'"v{k:02}"' for k in range(20))
+SOME = [f"v{k:02}" for k in range(0, 20, 2)]
+CATEGORIES = "\n".join(
+    [
+        "[space]",
+        *(f'{name} = {{kind = "category", values = [{MANY}]}}' for name in "cd"),
+        '[overlay]\nlinks = [["a", "b"]]',
+    ]
+)
+
+
+def test_a_shape_that_was_not_recorded_is_not_the_one_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A subscription is replaced by one of a hundred boxes, which are not written out."""
+    monkeypatch.chdir(tmp_path)
+    simulated(capsys, CATEGORIES, {"id": "s", "where": {}}, {"id": "s", "where": {"c": SOME, "d": SOME}})
+    assert explained(capsys, "s", "--from", "out")["shape"] is None
+    assert "s of ann at a asks for a filter that was not recorded" in shown(capsys, "s")
+    assert main(["explain", "s", "--from", "out", "--draw", "s.png"]) == 2
+    assert "its filter was not recorded on a>b. Remedy" in capsys.readouterr().err
+
+
+def test_where_shapes_were_not_recorded_nobody_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    wide, narrow = {"id": "wide", "where": {}}, {"id": "narrow", "where": {"c": ["v00"], "d": ["v00"]}}
+    simulated(capsys, CATEGORIES, wide, narrow, {"id": "many", "where": {"c": SOME, "d": SOME}}, cancel("wide"))
+    (step,) = explained(capsys, "narrow", "--from", "out")["links"]
+    assert (step["state"], step["coverers"], step["coverers_now"]) == ("withheld", ["wide"], None)
+    assert "covered by one when it was decided: wide; by whom now was not recorded" in shown(capsys, "narrow")
+
+
+def test_beyond_a_link_that_took_it_back_nobody_says_that_the_client_unsubscribed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    changes = asks("wide", (0, 50)), asks("s", (60, 70)), asks("s", (10, 20))
+    simulated(capsys, PLAIN, *changes)
+    first, second = explained(capsys, "s", "--from", "out")["links"]
+    assert (first["state"], second["state"]) == ("withheld", "cancelled")
+    assert (second["reason"], second["origin_reason"]) == ("unsubscribed", "replaced")
+    assert "b>c cancelled: taken back by a: replaced" in shown(capsys, "s")
+    simulated(capsys, PLAIN, *changes, asks("s", (60, 70)), cancel("s"))
+    second = explained(capsys, "s", "--from", "out")["links"][1]
+    assert [row["origin_reason"] for row in second["history"]] == [None, "replaced", None, "unsubscribed"]
+    assert "b>c cancelled: unsubscribed" in shown(capsys, "s")
+
+
+def test_under_mics_a_smaller_replacement_is_still_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A cancel there only takes ranges back; its shape is not recorded with it."""
+    monkeypatch.chdir(tmp_path)
+    text = PLAIN + '[routing]\nstrategy = "mics"\n'
+    simulated(capsys, text, asks("s", (0, 63)), asks("s", (0, 15)))
+    told = explained(capsys, "s", "--from", "out")
+    assert [(step["action"], step["state"]) for step in told["links"]] == [("cancel", "told"), ("cancel", "told")]
+    assert told["shape"] is None
+    rows = Source(parse(text), Path("out")).decisions(origin="local")
+    assert standing(parse(text).space, rows) == {}, "it stands, but in which shape is not known"
+    simulated(capsys, text, asks("s", (0, 63)), asks("s", (0, 15)), cancel("s"))
+    assert [step["state"] for step in explained(capsys, "s", "--from", "out")["links"]] == ["cancelled", "cancelled"]
+
+
+def test_under_mics_there_may_be_nothing_to_draw_beyond_the_first_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = PLAIN + '[routing]\nstrategy = "mics"\n'
+    simulated(capsys, text, asks("wide", (0, 63), broker="b"), asks("s", (0, 15)))
+    assert main(["explain", "s", "--from", "out", "--draw", "s.png", "--link", "b>c"]) == 2
+    assert "was not recorded on b>c" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("id", ["[/bold]", "[red]x", "s[1]", ":x:", "$\\foo$"])
+def test_ids_are_shown_as_they_are(
+    id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    simulated(capsys, PLAIN, asks(id, (0, 9), client="[/x]"), asks("inner", (1, 2)))
+    assert f"{id} of [/x] at a asks for x 0 to 9" in shown(capsys, id, "--draw", "p.png")
+    assert f"covered by one: {id}" in shown(capsys, "inner", "--draw", "p.png")
+
+
+# Pictures of what is true
+
+
+def drawn(monkeypatch: pytest.MonkeyPatch, *args: str) -> tuple[Picture, dict[str, Any]]:
+    """The picture that a command draws, and what it was made from."""
+    made: list[tuple[Picture, dict[str, Any]]] = []
+
+    class Seen(Picture):
+        def __init__(self, space: Any, axes: Any, row: Any, active: Any, coverers: Any, **more: Any) -> None:
+            super().__init__(space, axes, row, active, coverers, **more)
+            made.append((self, {"axes": axes, "active": active, "coverers": coverers, **more}))
+
+    monkeypatch.setattr(drawing, "Picture", Seen)
+    assert main(["explain", *args, "--from", "out", "--draw", "p.PNG"]) == 0
+    return made[0]
+
+
+def test_the_picture_shows_who_covers_it_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    simulated(capsys, PLAIN, asks("s1", (0, 50)), asks("s2", (40, 99)), asks("s3", (45, 48)), cancel("s1"))
+    picture, made = drawn(monkeypatch, "s3")
+    assert (made["coverers"], made["now"]) == ((Name("a", "ann", "s2"),), True)
+    assert set(made["active"]) == {Name("a", "ann", "s2")}
+    assert "as it is now" in picture._title("")
+    assert Path("p.PNG").read_bytes().startswith(b"\x89PNG")
+
+
+def test_of_two_with_one_id_that_one_is_the_coverer_which_covers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    far, near = asks("s1", (60, 90), client="bob"), asks("s1", (15, 40), client="cat")
+    simulated(capsys, PLAIN, asks("s1", (0, 50)), far, asks("t", (10, 20)))
+    assert drawn(monkeypatch, "t")[1]["coverers"] == (Name("a", "ann", "s1"),)
+    simulated(capsys, PLAIN, near | {"where": {"x": [30, 60]}}, asks("s1", (0, 50)), far, asks("t", (10, 35)))
+    assert drawn(monkeypatch, "t")[1]["coverers"] == (Name("a", "ann", "s1"),), (
+        "the other one meets it, and is not needed"
+    )
+
+
+def test_one_attribute_is_drawn_as_bars(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = '[space]\nx = {kind = "int", low = 0, high = 99}\n[overlay]\nlinks = [["a", "b"]]\n'
+    simulated(capsys, line, asks("s1", (0, 50)), asks("s2", (40, 80)), asks("s3", (30, 60)))
+    picture, made = drawn(monkeypatch, "s3")
+    assert made["axes"] == (0,)
+    assert picture.negative().tolist() == [[[81], [100]]]
+    assert main(["explain", "s1", "--from", "out", "--draw", "p.svg", "--attributes", "x", "x"]) == 2
+
+
+# Against the network itself
+
+
+def run_interleaved(config: Config, history: list[dict[str, Any]], folder: Path, seed: int) -> Simulation:
+    with ExitStack() as stack:
+        simulation = Simulation(config, Writer(config, folder, stack))
+        simulation.interleaved((json.dumps(event).encode() for event in history), seed)
+    return simulation
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_the_rows_of_an_interleaved_run_tell_what_is_active_and_who_covers_the_rest(data: st.DataObject) -> None:
+    """What the rows say about each link at the end is what the link itself holds."""
+    config = data.draw(configs(BOX_TABLES))
+    history = data.draw(events(config.overlay.brokers, most=30))
+    with tempfile.TemporaryDirectory() as folder:
+        simulation = run_interleaved(config, history, Path(folder), data.draw(st.integers(0, 99)))
+        source = Source(config, Path(folder))
+        for broker, groups in simulation.network.groups.items():
+            for link, group in groups.items():
+                if isinstance(group, Link) and isinstance(group.told, Told):
+                    same_as_told(config, source.decisions(broker=broker, link=link), group.told)
+
+
+def same_as_told(config: Config, rows: list[dict[str, Any]], told: Told) -> None:
+    active = active_after(config.space, rows)
+    assert active == {name: told.active.boxes(name) for name in told.active}
+    last = {name_of(row): place for place, row in enumerate(rows)}
+    assert {name for name, place in last.items() if rows[place]["action"] == "withhold"} == told.passive.keys()
+    for name, entry in told.passive.items():
+        found = coverers_now(config.space, rows, last[name])
+        assert found.names is not None
+        assert set(found.names) <= set(told.active)
+        assert cells(entry.boxes) <= set().union(*(cells(told.active.boxes(other)) for other in found.names))
+        then = coverers_at(config.space, rows, last[name])
+        assert {other.id for other in then.names or ()} <= set(rows[last[name]]["coverers"])
+        assert cells(entry.boxes) <= set().union(*(cells(then.active[other] or ()) for other in then.names or ()))
+
+
+def cells(boxes: Boxes) -> naive.Cells:
+    return naive.union(box.keys() for box in boxes)
