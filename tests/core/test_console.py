@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+import lacuna
 from lacuna.client_commands import show_summary
 from lacuna.service_commands import _print_frame, say
 
@@ -24,3 +26,8 @@ def test_a_row_of_a_table_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) 
     rows = SimpleNamespace(columns=[ODD], limit=lambda _: SimpleNamespace(collect=lambda: [(ODD,)]))
     _print_frame(rows, as_json=False)
     assert capsys.readouterr().out.count(ODD) == 2
+
+
+def test_all_is_shown_there() -> None:
+    modules = Path(lacuna.__file__).parent.glob("*.py")
+    assert [path.name for path in modules if "import Console" in path.read_text()] == ["console.py"]
