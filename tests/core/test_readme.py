@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,8 @@ from state.strategies import PARAMETERS, STRATEGIES
 README = (Path(__file__).parents[2] / "README.md").read_text()
 
 
-def block(language: str) -> str:
-    found = re.search(rf"```{language}\n(.*?)```", README, re.S)
+def block(language: str, text: str = README) -> str:
+    found = re.search(rf"```{language}\n(.*?)```", text, re.S)
     assert found
     return found[1]
 
@@ -34,6 +35,21 @@ def test_first_tour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     deliveries = [json.loads(line) for line in Path("out/deliveries.jsonl").read_text().splitlines()]
     assert {row["publication"] for row in deliveries if row["client"] == "cat"} == {"p1", "p2"}
     capsys.readouterr()
+
+
+def test_the_commands_of_pruning_run_as_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """But for the numbers, which are smaller here."""
+    text = (Path(__file__).parents[2] / "docs" / "pruning.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    Path("auctions.toml").write_text(block("toml", text))
+    commands = re.findall(r"^    lacuna (.*)", text, re.M)
+    assert [command.split()[0] for command in commands] == ["produce", "simulate"]
+    for command in commands:
+        assert main(shlex.split(command.replace("000", ""))) == 0
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert result["brokers"] == 5 and result["events"] == 32
 
 
 def test_every_command_and_strategy_is_documented() -> None:
