@@ -22,6 +22,7 @@ For a category the range becomes a set: one to three values, likelier where the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -31,6 +32,7 @@ from numpy.typing import NDArray
 
 from producers.auctions import Auctions, check_space
 from state.config import Config
+from state.errors import ConfigError
 from state.space import Attribute, Space, float_value
 
 Event = dict[str, Any]
@@ -135,10 +137,17 @@ def value_at(attribute: Attribute, fraction: float) -> int | float | str:
     """The value at a fraction of an attribute's domain."""
     if attribute.kind == "float":
         low, high = float_value(attribute.low), float_value(attribute.high)
-        return min(max(low + fraction * (high - low), low), high)
+        return min(max(_between(low, high, fraction), low), high)
     if attribute.kind == "category":
         return attribute.values[min(int(fraction * len(attribute.values)), len(attribute.values) - 1)]
-    return attribute.value(attribute.low + round(fraction * (attribute.high - attribute.low)))
+    key = attribute.low + round(fraction * (attribute.high - attribute.low))
+    return attribute.value(min(key, attribute.high))  # a double rounds the length of a very long domain, maybe upward
+
+
+def _between(low: float, high: float, fraction: float) -> float:
+    """The double at a fraction of the way; from both ends where the way is longer than the largest double."""
+    length = high - low
+    return low + fraction * length if math.isfinite(length) else (1 - fraction) * low + fraction * high
 
 
 @dataclass(frozen=True)
@@ -150,6 +159,10 @@ class Workload:
     publications: int = 5000
     cancelled: float | None = None
     seed: int = 1
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise ConfigError("seed", self.seed, "a seed is not negative", "give another one")
 
     @property
     def total(self) -> int:

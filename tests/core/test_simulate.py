@@ -192,6 +192,7 @@ def test_time_to_live_follows_the_events_clock(here: Path, capsys: pytest.Captur
         (["simulate", "events.jsonl", "--strategy", '{name = "union", budget = 0}'], "at least 1"),
         (["simulate", "events.jsonl", "--config", "cycle.toml"], "closes a cycle. Remedy"),
         (["produce", "zipf", "--out", "no/such/folder/f"], "No such file"),
+        (["produce", "zipf", "--out", "f", "--seed", "-1"], "seed = -1: a seed is not negative. Remedy"),
     ],
 )
 def test_one_clear_message_and_an_exit_code(

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import json
+import math
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
+from lacuna.simulate import simulate
 from producers.auctions import AUTHORS, SPACE, TITLES, Auctions
-from producers.workloads import WORKLOADS, Workload, Zipf
+from producers.workloads import WORKLOADS, Workload, Zipf, value_at
 from state.config import Config, parse
 from state.errors import ConfigError
 from state.events import Context, Reject, read_line
+from state.space import LARGEST_INT, Attribute, float_key
+from tests.core.naive import few
+
+LARGEST = sys.float_info.max
+LAST = "9999-12-31T23:59:59.999999Z"
 
 MIXED = """
 [space]
@@ -38,6 +48,49 @@ def test_every_event_is_accepted(name: str) -> None:
     for event in Workload(name, 200, 300).events(config):
         message = read_line(context, json.dumps(event).encode(), 0, 0)[2]
         assert not isinstance(message, Reject), (event, message)
+
+
+ENDS = {
+    "int": [-LARGEST_INT, -(2**53), -1, 0, 1, 2**53 + 1, LARGEST_INT - 1, LARGEST_INT],
+    "float": [-LARGEST, -1e308, -1.0, -5e-324, 0.0, 5e-324, math.nextafter(1.0, 2.0), 1e308, LARGEST],
+    "timestamp": ["0001-01-01T00:00:00Z", "1970-01-01T00:00:00Z", "2026-05-01T00:00:00.000001Z", LAST],
+}
+
+
+@st.composite
+def hostile(draw: st.DrawFn) -> str:
+    """An attribute of a legal domain, however long, short or far away."""
+    if draw(st.integers(0, 9)) == 0:
+        texts = st.text(st.characters(codec="utf-8", exclude_characters="\x7f"), max_size=3)
+        values = draw(st.lists(texts, min_size=1, max_size=9, unique=True))
+        return f'{{kind = "category", values = {json.dumps(values, ensure_ascii=False)}}}'
+    kind = draw(st.sampled_from(sorted(ENDS)))
+    low, high = sorted(draw(st.lists(st.sampled_from(ENDS[kind]), min_size=2, max_size=2)))
+    return f"{{kind = {json.dumps(kind)}, low = {json.dumps(low)}, high = {json.dumps(high)}}}"
+
+
+@few
+@given(st.lists(hostile(), min_size=1, max_size=3), st.sampled_from(sorted(set(WORKLOADS) - {"auctions"})))
+@example([f'{{kind = "timestamp", low = "0001-01-01T00:00:00Z", high = "{LAST}"}}'], "zipf")
+@example([f'{{kind = "int", low = 0, high = {LARGEST_INT}}}'], "zipf")
+@example([f'{{kind = "float", low = {-LARGEST}, high = {LARGEST}}}'], "clustered")
+def test_every_event_is_accepted_whatever_the_domain(attributes: list[str], name: str) -> None:
+    space = "".join(f"a{k} = {attribute}\n" for k, attribute in enumerate(attributes))
+    config = parse(f'[space]\n{space}[overlay]\nbrokers = ["hub"]')
+    events = list(Workload(name, 30, 60).events(config))
+    summary = simulate(config, [json.dumps(event).encode() for event in events])
+    assert summary["rejects"] == 0
+    assert summary["events"] == len(events)
+
+
+def test_a_domain_longer_than_the_largest_double_has_more_than_one_point() -> None:
+    wide = Attribute("x", "float", float_key(-LARGEST), float_key(LARGEST))
+    assert [value_at(wide, f) for f in (0.0, 0.25, 0.5, 1.0)] == pytest.approx([-LARGEST, -LARGEST / 2, 0.0, LARGEST])
+
+
+def test_a_seed_is_not_negative() -> None:
+    with pytest.raises(ConfigError, match="a seed is not negative"):
+        Workload("uniform", seed=-1)
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
