@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-import tomllib
 from pathlib import Path
 
-from state.config import Config, parse
+from state.config import Config, parse, read_toml
 from state.errors import ConfigError, LacunaError
 from state.strategies import Spec
 
@@ -22,7 +21,7 @@ def read_config(path: str, *, routing: bool = True) -> Config:
 def read_text(path: str) -> str:
     """The text of a configuration."""
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8-sig")  # some editors put a byte order mark first
     except FileNotFoundError:
         raise LacunaError(f"{path}: there is no such file. Remedy: name a configuration with --config") from None
     except UnicodeDecodeError:
@@ -47,7 +46,7 @@ def parse_strategy(text: str) -> Spec:
     if not text.lstrip().startswith("{"):
         return Spec.of(text.strip().strip("'\""), "--strategy")
     try:
-        return Spec.of(tomllib.loads(f"strategy = {text}")["strategy"], "--strategy")
-    except tomllib.TOMLDecodeError as error:
+        return Spec.of(read_toml(f"strategy = {text}")["strategy"], "--strategy")
+    except ValueError as error:
         remedy = "write it as '{name = \"union\", budget = 500}'"
         raise ConfigError("--strategy", text, f"it is not a TOML table: {error}", remedy) from None

@@ -50,7 +50,7 @@ class Client:
     @classmethod
     def from_file(cls, path: str | Path, *, broker: str, name: str, deadline: float = DEADLINE) -> Client:
         """A client of the system that a `lacuna.toml` describes."""
-        return cls(parse(Path(path).read_text(encoding="utf-8")), broker=broker, name=name, deadline=deadline)
+        return cls(parse(Path(path).read_text(encoding="utf-8-sig")), broker=broker, name=name, deadline=deadline)
 
     def subscribe(self, id: str, where: Where, ttl: float | None = None, rev: int | None = None) -> Sent:
         """Ask for everything in `where`; replaces what `id` asked for before. `ttl` is in seconds."""

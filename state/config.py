@@ -29,6 +29,7 @@ MOST_DIMS = 32
 SECOND = 1_000_000
 DEEPEST = 20
 LARGEST = 10**4000
+TOO_DEEP, TOO_LONG = "it is nested too deeply", "it holds a number of more than 4,000 digits"
 
 
 @dataclass(frozen=True)
@@ -99,10 +100,9 @@ class Config:
 def parse(text: str, *, routing: bool = True) -> Config:
     """The configuration that a TOML text gives; without `routing` as if nothing were said about it."""
     try:
-        tables = tomllib.loads(text)
-        _refuse_extremes(tables, DEEPEST)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError("the configuration", "TOML", f"it is not valid TOML: {error}", "correct that line") from None
+        tables = read_toml(text)
+    except ValueError as error:
+        raise ConfigError("the configuration", None, f"it is not valid TOML: {error}", "correct that") from None
     _refuse_unknown(tables, ("space", "cells", "overlay", "routing", "kafka", "lake"), "")
     overlay = _overlay(_section(tables, "overlay", required=True))
     given = _section(tables, "routing") if routing else {}
@@ -118,12 +118,26 @@ def parse(text: str, *, routing: bool = True) -> Config:
     )
 
 
+def read_toml(text: str) -> dict[str, Any]:
+    """The tables of a TOML text; `ValueError` with a reason if it is none, or holds what nobody needs."""
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        raise
+    except RecursionError:
+        raise ValueError(TOO_DEEP) from None
+    except ValueError:  # Python's own words about it are advice to programmers
+        raise ValueError(TOO_LONG) from None
+    _refuse_extremes(tables, DEEPEST)
+    return tables
+
+
 def _refuse_extremes(value: object, deeper: int) -> None:
     """Nesting and numbers that no configuration needs, and that could not even be shown in a message."""
     if deeper == 0:
-        raise ValueError("it is nested too deeply")
+        raise ValueError(TOO_DEEP)
     if isinstance(value, int) and abs(value) >= LARGEST:
-        raise ValueError("it holds a number of more than 4,000 digits")
+        raise ValueError(TOO_LONG)
     children = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
     for child in children:
         _refuse_extremes(child, deeper - 1)
@@ -160,6 +174,8 @@ def _attribute(name: str, given: object) -> Attribute:
     if not isinstance(given, Mapping):
         raise ConfigError(where, given, "an attribute is a table", 'write { kind = "int", low = 0, high = 9 }')
     kind = given.get("kind")
+    if kind is None:
+        raise ConfigError(f"{where}.kind", None, "an attribute has a kind", f"choose one of {', '.join(KINDS)}")
     if kind not in KINDS:
         raise ConfigError(f"{where}.kind", kind, "there is no such kind", f"choose one of {', '.join(KINDS)}")
     if not name.strip():

@@ -10,20 +10,40 @@ A bad *event* is none of these: it is data, a `Reject` (see `events`), and the s
 
 from __future__ import annotations
 
+LONGEST = 100
+"""Characters of a value that a message shows."""
+
+
+def shown(value: object, most: int = LONGEST) -> str:
+    """A value as messages show it: a very long one without its middle.
+
+    >>> shown("abc"), shown(10**400, 9)
+    ("'abc'", '1000 ... 0000 (401 characters)')
+    """
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # Python writes no ints of more than 4,300 digits, and no depths
+        return "something too long to show"
+    half = most // 2
+    return text if len(text) <= most else f"{text[:half]} ... {text[-half:]} ({len(text):,} characters)"
+
 
 class LacunaError(Exception):
     """Base of all errors that Lacuna raises on purpose; its text is fit to be shown to a person."""
 
 
 class ConfigError(LacunaError):
-    """The configuration breaks a rule.
+    """The configuration breaks a rule; `value` is None where something is missing.
 
     >>> print(ConfigError("overlay.links", ["a", "a"], "a broker cannot be its own neighbour", "remove the pair"))
     overlay.links = ['a', 'a']: a broker cannot be its own neighbour. Remedy: remove the pair.
+    >>> print(ConfigError("overlay", None, "this section is missing", "add [overlay]"))
+    overlay: this section is missing. Remedy: add [overlay].
     """
 
     def __init__(self, where: str, value: object, rule: str, remedy: str) -> None:
-        super().__init__(f"{where} = {value!r}: {rule}. Remedy: {remedy}.")
+        what = where if value is None else f"{where} = {shown(value)}"
+        super().__init__(f"{what}: {rule}. Remedy: {remedy}.")
         self.where, self.value, self.rule, self.remedy = where, value, rule, remedy
 
 

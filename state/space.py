@@ -38,6 +38,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from state.errors import shown
+
 Keys = NDArray[np.int64]
 """An int64 array: `(n, d)` for points, `(n, 2, d)` for boxes."""
 Corner = tuple[int, ...]
@@ -122,13 +124,13 @@ def timestamp_key(text: str) -> int:
     1000000
     """
     if FINER.search(text):
-        raise ValueRefused("timestamp", f"{text!r} is finer than a microsecond")
+        raise ValueRefused("timestamp", f"{shown(text)} is finer than a microsecond")
     try:
         moment = datetime.fromisoformat(text)
         moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
         return (moment.astimezone(UTC) - EPOCH) // MICROSECOND
     except (ValueError, OverflowError):
-        raise ValueRefused("timestamp", f"{text!r} is not an ISO 8601 timestamp") from None
+        raise ValueRefused("timestamp", f"{shown(text)} is not an ISO 8601 timestamp") from None
 
 
 def timestamp_text(key: int) -> str:
@@ -159,7 +161,7 @@ class Attribute:
         key = self._raw_key(value)
         if not self.low <= key <= self.high:
             low, high = self.value(self.low), self.value(self.high)
-            raise ValueRefused("domain", f"{self.name} = {value!r} is outside its domain [{low}, {high}]")
+            raise ValueRefused("domain", f"{self.name} = {shown(value)} is outside its domain [{low}, {high}]")
         return key
 
     def _raw_key(self, value: object) -> int:
@@ -172,14 +174,14 @@ class Attribute:
                 return self._category_key(value)
             case "timestamp":
                 if not isinstance(value, str):
-                    raise ValueRefused("type", f"{self.name} = {value!r} is not an ISO 8601 string")
+                    raise ValueRefused("type", f"{self.name} = {shown(value)} is not an ISO 8601 string")
                 return timestamp_key(value)
 
     def _int_key(self, value: object) -> int:
         if isinstance(value, Written):
             return self._exact_key(value)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueRefused("type", f"{self.name} = {value!r} is not a number")
+            raise ValueRefused("type", f"{self.name} = {shown(value)} is not a number")
         if isinstance(value, float):
             self._refuse_not_finite(value, value)
             self._refuse_fraction(value, value.is_integer())
@@ -193,29 +195,31 @@ class Attribute:
 
     def _float_key(self, value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int | float | Written):
-            raise ValueRefused("type", f"{self.name} = {value!r} is not a number")
+            raise ValueRefused("type", f"{self.name} = {shown(value)} is not a number")
         try:
             number = float(value)
         except OverflowError:
-            raise ValueRefused("domain", f"{self.name} = {value!r} is beyond the largest double") from None
+            raise ValueRefused("domain", f"{self.name} = {shown(value)} is beyond the largest double") from None
         self._refuse_not_finite(value, number)
         return float_key(number)
 
     def _refuse_not_finite(self, value: object, number: float) -> None:
         if not math.isfinite(number):
-            raise ValueRefused("finite", f"{self.name} = {value!r} is not a finite number")
+            raise ValueRefused("finite", f"{self.name} = {shown(value)} is not a finite number")
 
     def _refuse_fraction(self, value: object, whole: bool) -> None:
         if not whole:
-            raise ValueRefused("fraction", f"{self.name} = {value!r} has a fraction, but its kind is int")
+            raise ValueRefused("fraction", f"{self.name} = {shown(value)} has a fraction, but its kind is int")
 
     def _category_key(self, value: object) -> int:
         if not isinstance(value, str):
-            raise ValueRefused("type", f"{self.name} = {value!r} is not a string")
+            raise ValueRefused("type", f"{self.name} = {shown(value)} is not a string")
         try:
             return self._positions[value]
         except KeyError:
-            raise ValueRefused("category", f"{self.name} = {value!r} is not one of {', '.join(self.values)}") from None
+            raise ValueRefused(
+                "category", f"{self.name} = {shown(value)} is not one of {', '.join(self.values)}"
+            ) from None
 
     @cached_property
     def _positions(self) -> dict[str, int]:
@@ -254,7 +258,7 @@ class Attribute:
         [(1, 3)]
         """
         if not isinstance(wanted, list):
-            raise ValueRefused("range", f"{self.name}: {wanted!r} is not a list")
+            raise ValueRefused("range", f"{self.name}: {shown(wanted)} is not a list")
         return self._category_intervals(wanted) if self.kind == "category" else [self._interval(wanted)]
 
     def _interval(self, ends: Sequence[object]) -> tuple[int, int]:
@@ -336,7 +340,7 @@ class Space:
         for name in named:
             if name not in self.names:
                 known = ", ".join(a.name for a in self.attributes)
-                raise ValueRefused("attribute", f"{name!r} is not an attribute of the space ({known})")
+                raise ValueRefused("attribute", f"{shown(name)} is not an attribute of the space ({known})")
 
     def describe(self, lo: Corner, hi: Corner) -> dict[str, list[int | float | str]]:
         """A box as a person would write it: a valid `where` that names every attribute."""

@@ -150,6 +150,9 @@ class Spec:
         """The specification that a configuration gives as a name or a table; `ConfigError` if it breaks a rule."""
         table: Mapping[str, object] = {"name": given} if isinstance(given, str) else _table(given, where)
         name = table.get("name")
+        if name is None:
+            remedy = f"add name, one of {', '.join(PARAMETERS)}"
+            raise ConfigError(where, dict(table), "this table does not name a strategy", remedy)
         if not isinstance(name, str) or name not in PARAMETERS:
             raise ConfigError(where, name, "no such strategy", f"choose one of {', '.join(PARAMETERS)}")
         rules = {**COMMON, **PARAMETERS[name]}

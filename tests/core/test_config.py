@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from state.config import MOST_DIMS, Config, Kafka, Lake, parse
-from state.errors import ConfigError
+from state.errors import ConfigError, shown
 from state.ledger import DAY
 from state.link import Setup
 from state.space import LARGEST_INT, Attribute, float_key, timestamp_key
@@ -195,7 +195,7 @@ BAD: list[tuple[str, str, str, str]] = [
     ),
     ("an attribute that is no table", space('x = "int"'), "space.x", "an attribute is a table"),
     ("an attribute without a name", space('" " = { kind = "int", low = 0, high = 9 }'), "space. ", "needs a name"),
-    ("no kind", space("x = { low = 0, high = 9 }"), "space.x.kind", "no such kind"),
+    ("no kind", space("x = { low = 0, high = 9 }"), "space.x.kind", "has a kind"),
     ("an unknown kind", attribute("string", "low = 0, high = 9"), "space.x.kind", "no such kind"),
     ("a kind in capitals", attribute("INT", "low = 0, high = 9"), "space.x.kind", "no such kind"),
     ("a kind that is a list", space('x = { kind = ["int"], low = 0, high = 9 }'), "space.x.kind", "no such kind"),
@@ -286,7 +286,7 @@ BAD: list[tuple[str, str, str, str]] = [
     ("an unknown key of routing", routing('covering = "lazy"'), "routing.covering", "no such key"),
     ("an unknown strategy", routing('strategy = "best"'), "routing.strategy", "no such strategy"),
     ("a strategy that is a number", routing("strategy = 5"), "routing.strategy", "a name or a table"),
-    ("a strategy without a name", routing("strategy = { budget = 5 }"), "routing.strategy", "no such strategy"),
+    ("a strategy without a name", routing("strategy = { budget = 5 }"), "routing.strategy", "not name a strategy"),
     (
         "an unknown parameter",
         routing('strategy = { name = "union", depth = 5 }'),
@@ -358,7 +358,24 @@ def test_a_bad_configuration_is_refused_with_value_rule_and_remedy(text: str, wh
     assert error.where == where
     assert rule in error.rule
     assert error.remedy
-    assert str(error) == f"{error.where} = {error.value!r}: {error.rule}. Remedy: {error.remedy}."
+    what = error.where if error.value is None else f"{error.where} = {shown(error.value)}"
+    assert str(error) == f"{what}: {error.rule}. Remedy: {error.remedy}."
+
+
+def test_a_message_shows_no_more_of_a_value_than_a_person_reads() -> None:
+    for kind, value in (("float", 10**400), ("int", 10**400), ("int", '"' + "x" * 5000 + '"')):
+        assert len(str(refused(attribute(kind, f"low = 0, high = {value}")))) < 500
+
+
+def test_what_is_missing_is_not_called_none() -> None:
+    for text in (
+        SPACE,
+        space("x = { low = 0, high = 9 }"),
+        attribute("int", "high = 9"),
+        "[space",
+        "x = " + "9" * 5000,
+    ):
+        assert "None" not in str(refused(text)) and "set_int" not in str(refused(text))
 
 
 def test_the_error_names_the_value_that_is_wrong() -> None:

@@ -190,6 +190,9 @@ def test_time_to_live_follows_the_events_clock(here: Path, capsys: pytest.Captur
         (["simulate", "events.jsonl", "--strategy", "magic"], "'magic': no such strategy. Remedy: choose one of flood"),
         (["simulate", "events.jsonl", "--strategy", "{name = "], "is not a TOML table"),
         (["simulate", "events.jsonl", "--strategy", '{name = "union", budget = 0}'], "at least 1"),
+        (["simulate", "events.jsonl", "--strategy", f'{{name = "union", budget = 1{"0" * 5000}}}'], "4,000 digits"),
+        (["simulate", "events.jsonl", "--strategy", f'{{name = "union", budget = {"[" * 3000}'], "nested too deeply"),
+        (["simulate", "events.jsonl", "--strategy", "{k = 3}"], "{'k': 3}: this table does not name a strategy"),
         (["simulate", "events.jsonl", "--config", "cycle.toml"], "closes a cycle. Remedy"),
         (["produce", "zipf", "--out", "no/such/folder/f"], "No such file"),
         (["produce", "zipf", "--out", "f", "--seed", "-1"], "seed = -1: a seed is not negative. Remedy"),
@@ -203,6 +206,14 @@ def test_one_clear_message_and_an_exit_code(
     assert main(args) == 2
     error = capsys.readouterr().err
     assert message in error and "Traceback" not in error and error.count("\n") == 1
+
+
+def test_a_byte_order_mark_before_the_configuration_is_no_part_of_it(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "lacuna.toml").write_text(CONFIG, encoding="utf-8-sig")
+    write(here / "events.jsonl", subscribe("oslo", "s1"))
+    assert run(capsys, "simulate", "events.jsonl")["events"] == 1
 
 
 def test_installed_program(here: Path) -> None:

@@ -563,8 +563,8 @@ def test_every_strategy_can_be_built_with_every_default() -> None:
         ("nonsense", "here", "no such strategy"),
         ("", "here", "no such strategy"),
         ("Union", "here", "no such strategy"),
-        ({}, "here", "no such strategy"),
-        ({"budget": 3}, "here", "no such strategy"),
+        ({}, "here", "does not name a strategy"),
+        ({"budget": 3}, "here", "does not name a strategy"),
         ({"name": 3}, "here", "no such strategy"),
         ({"name": ["union"]}, "here", "no such strategy"),
         (3, "here", "a strategy is a name or a table"),
@@ -606,7 +606,8 @@ def test_a_bad_specification_is_refused(given_: object, where: str, rule: str) -
     assert error.where == where
     assert rule in error.rule
     assert error.remedy
-    assert all(part in str(error) for part in (error.where, repr(error.value), error.rule, error.remedy))
+    value = "" if error.value is None else repr(error.value)
+    assert all(part in str(error) for part in (error.where, value, error.rule, error.remedy))
 
 
 def test_an_unknown_strategy_or_parameter_is_told_what_there_is() -> None:
