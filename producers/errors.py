@@ -27,7 +27,7 @@ REMEDIES = {
     "field": "leave it out, or put it into the payload",
     "filter": 'write an object of ranges such as {"price": [10, 20]}, or a text such as "price < 20 OR volume > 500"',
     "finite": "give a finite number; null is an open end",
-    "fraction": "give a whole number",
+    "fraction": "give a whole number, without point or exponent",
     "id": "choose another id",
     "inverted": "exchange the two ends",
     "json": "give values that JSON has: objects, lists, strings, numbers, true, false, null",
@@ -55,7 +55,7 @@ class EventRefused(LacunaError):
 
     >>> print(EventRefused("publish", "p1", Reject("fraction", "volume = 1.5 is not a whole number")))
     publish 'p1': volume = 1.5 is not a whole number. Rule: the value of an int attribute is a whole number. Remedy: \
-give a whole number. Nothing was sent.
+give a whole number, without point or exponent. Nothing was sent.
     """
 
     def __init__(self, kind: str, id: object, reject: Reject) -> None:

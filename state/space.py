@@ -15,6 +15,9 @@ are in reverse order, which flipping the 63 value bits puts right, and one more 
 -0.0 and 0.0 are one value, so -0.0 is normalised first. No tolerance anywhere: two doubles that differ in the last
 bit are neighbours, `key` apart by one.
 
+A whole number that comes as a double (3.0, 1e6) is an `int`, up to 2^53. Beyond, several whole numbers are one double,
+so it would be a guess which was meant, and it is refused.
+
 A number that comes as text (`Written`) is not read before its kind is known: for an `int` it is exact, however many
 digits it has, for a `float` it is the nearest double.
 
@@ -50,14 +53,20 @@ Sides = list[list[tuple[int, int]]]
 Kind = Literal["int", "float", "category", "timestamp"]
 KINDS: tuple[Kind, ...] = ("int", "float", "category", "timestamp")
 
+DATED = re.compile(r"[0-9]{4}(-[0-9]{2}-[0-9]{2}|[0-9]{4}|-?W[0-9]{2}(-?[0-9])?)([Tt ].+)?")
+"""A date, maybe with a time behind it: Python would take any character between the two."""
 FINER = re.compile(r"[.,][0-9]{7}")
 """A fraction of a second finer than a microsecond."""
+ZEROS = re.compile(r"([.,][0-9]{6})0+(?![0-9])")
+"""A fraction that is only written finer."""
 BEYOND = re.compile(r"([eE][+-]?)0*[1-9][0-9]{8,}")
 """An exponent that no number of digits in a text makes up for; some are more than `Decimal` can hold."""
 MOST_SHOWN = 40
 """So many digits of a number are shown in a message."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
+EXACT = 2**53
+"""From here on a double stands for several whole numbers."""
 LARGEST_INT = 2**63 - 2
 """The largest `int` value: its key plus one, the open end of a range, must still be an int64."""
 
@@ -120,13 +129,16 @@ def float_values(keys: Keys) -> NDArray[np.float64]:
 def timestamp_key(text: str) -> int:
     """Microseconds since 1970 of an ISO 8601 timestamp; without an offset it is UTC.
 
-    >>> timestamp_key("1970-01-01T00:00:01Z")
-    1000000
+    >>> timestamp_key("1970-01-01T00:00:01Z") == timestamp_key("1970-01-01 00:00:01.000000000z")
+    True
     """
-    if FINER.search(text):
+    plain = ZEROS.sub(r"\1", text) if FINER.search(text) else text
+    if FINER.search(plain):
         raise ValueRefused("timestamp", f"{shown(text)} is finer than a microsecond")
     try:
-        moment = datetime.fromisoformat(text)
+        if not DATED.fullmatch(plain):
+            raise ValueError
+        moment = datetime.fromisoformat(plain.upper())
         moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
         return (moment.astimezone(UTC) - EPOCH) // MICROSECOND
     except (ValueError, OverflowError):
@@ -184,8 +196,16 @@ class Attribute:
             raise ValueRefused("type", f"{self.name} = {shown(value)} is not a number")
         if isinstance(value, float):
             self._refuse_not_finite(value, value)
+            self._refuse_rounded(value)
             self._refuse_fraction(value, value.is_integer())
         return int(value)
+
+    def _refuse_rounded(self, number: float) -> None:
+        """A double so large that it does not say which whole number of the domain was meant."""
+        least, most = math.nextafter(number, -math.inf), math.nextafter(number, math.inf)
+        if abs(number) >= EXACT and least <= self.high and self.low <= most:
+            why = "may have been rounded: from 2^53 on write a whole number without point or exponent"
+            raise ValueRefused("fraction", f"{self.name} = {number!r} {why}")
 
     def _exact_key(self, value: Written) -> int:
         exact = value.exact()

@@ -215,6 +215,7 @@ BAD: list[tuple[str, str, str, str]] = [
     ("a text for an int", attribute("int", 'low = "0", high = 9'), "space.x.low", "not a number"),
     ("a boolean for an int", attribute("int", "low = false, high = 9"), "space.x.low", "not a number"),
     ("NaN for an int", attribute("int", "low = nan, high = 9"), "space.x.low", "not a finite number"),
+    ("an int that was rounded", attribute("int", "low = 0, high = 9e18"), "space.x.high", "without point or exponent"),
     ("an int beyond int64", attribute("int", f"low = 0, high = {LARGEST_INT + 1}"), "space.x.high", "outside"),
     ("an int far beyond int64", attribute("int", f"low = -{10**40}, high = 0"), "space.x.low", "outside"),
     ("NaN for a float", attribute("float", "low = nan, high = 1"), "space.x.low", "not a finite number"),

@@ -138,13 +138,24 @@ def test_an_int_is_its_own_key(value: int) -> None:
 
 
 def test_an_int_beyond_the_largest_is_refused() -> None:
-    for value in (LARGEST_INT + 1, -LARGEST_INT - 1, 2**63, 10**400, 1e300):
+    for value in (LARGEST_INT + 1, -LARGEST_INT - 1, 2**63, 10**400, 1e300, 2.0**64):
         refused("domain", INT.key, value)
 
 
 def test_a_whole_number_written_as_double_is_an_int() -> None:
     assert INT.key(3.0) == 3
     assert INT.key(-0.0) == 0
+    assert INT.key(2.0**53 - 1) == 2**53 - 1
+
+
+@given(st.integers(2**53, LARGEST_INT), st.sampled_from([1, -1]))
+@example(LARGEST_INT, 1)
+@example(LARGEST_INT, -1)
+def test_a_double_that_stands_for_several_ints_is_none_of_them(value: int, sign: int) -> None:
+    refused("fraction", INT.key, float(sign * value))
+    refused("fraction", INT.intervals, [None, float(sign * value)])
+    few_ints = Attribute("n", "int", -100, 100)
+    refused("domain", few_ints.key, float(sign * value))
 
 
 @pytest.mark.parametrize("attribute", [INT, FLOAT], ids=lambda a: a.kind)
@@ -242,7 +253,7 @@ def test_timestamps_keep_every_microsecond(moment: datetime) -> None:
     "text",
     [
         "2026-01-01T00:00:00.1234567Z",
-        "2026-01-01T00:00:00.0000000Z",
+        "2026-01-01T00:00:00.00000001Z",
         "2026-01-01T00:00:00.123456789",
         "2026-01-01T00:00:00.1234567+01:00",
         "2026-01-01T00:00:00,1234567Z",
@@ -251,6 +262,22 @@ def test_timestamps_keep_every_microsecond(moment: datetime) -> None:
 )
 def test_what_is_finer_than_a_microsecond_is_refused(text: str) -> None:
     refused("timestamp", timestamp_key, text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2026-01-01T00:00:00.1000000Z",
+        "2026-01-01T00:00:00.100000000Z",
+        "2026-01-01T01:00:00.1000000+01:00",
+        "2026-01-01t00:00:00,1000000z",
+        "2026-01-01 00:00:00.1",
+        "20260101T000000.1Z",
+        "2026-W01-4T00:00:00.1Z",
+    ],
+)
+def test_the_ways_to_write_one_moment(text: str) -> None:
+    assert timestamp_key(text) == timestamp_key("2026-01-01T00:00:00.100000Z")
 
 
 @pytest.mark.parametrize(
@@ -265,6 +292,15 @@ def test_what_is_finer_than_a_microsecond_is_refused(text: str) -> None:
         "2026-01-01T00:00:00+24:00",
         "12:00:00",
         "1767225600",
+        "2026-05-01x00:00",
+        "2026-05-01_00:00",
+        "2026-05-01-00:00",
+        "20260501-00",
+        "2026-05-01500:00",
+        "2026-05-01\u00a000:00",
+        "2026-05-01T",
+        "2026-05-01 ",
+        "2026-05-01\n00:00",
         "\ud800",
     ],
 )
