@@ -23,7 +23,7 @@ from typing import Any, Literal, NoReturn, TypeVar
 
 import msgspec
 
-from state.errors import InvariantError
+from state.errors import InvariantError, shown
 from state.messages import Message, Name, Publish, Stamp, Subscribe, Unsubscribe
 from state.space import Space, ValueRefused, timestamp_key
 from state.where import asked
@@ -39,6 +39,10 @@ INT64 = 1 << 63
 ABSENT = (None, msgspec.Raw())
 """What a field holds that was not given."""
 NAMED = re.compile(rb'"\s*:')
+FAR = re.compile(rb"[0-9][eE]\+?[0-9]{3}|(?<![0-9])[0-9]{309}")
+"""What a number beyond a double has in it. A payload is not decoded, so only there it must be looked for."""
+MOST_DIGITS = 4300
+"""Python reads no longer whole numbers."""
 
 RULES = {
     "attribute": "a publication names every attribute of the space, a subscription no other",
@@ -199,9 +203,9 @@ def _read(
     context: Context, kind: object, broker: object, value: bytes, arrived: int, place: int, decoders: Decoders
 ) -> Message:
     if not isinstance(kind, str) or kind not in decoders:
-        raise _Refused("kind", f"{kind!r} is not one of {', '.join(KINDS)}")
+        raise _Refused("kind", f"{shown(kind)} is not one of {', '.join(KINDS)}")
     if not isinstance(broker, str) or broker not in context.brokers:
-        raise _Refused("broker", f"{broker!r} is not a broker of the overlay ({', '.join(context.brokers)})")
+        raise _Refused("broker", f"{shown(broker)} is not a broker of the overlay ({', '.join(context.brokers)})")
     if len(value) > MOST_BYTES:
         raise _Refused("size", f"the value has {len(value)} bytes, more than {MOST_BYTES}")
     event = _decode(kind, value, decoders)
@@ -221,7 +225,9 @@ def _publish(context: Context, event: _Publish, arrived: int) -> Publish:
     if payload is not None and len(payload) > MOST_PAYLOAD:
         raise _Refused("payload", f"the payload has {len(payload)} bytes, more than {MOST_PAYLOAD}")
     if payload is not None:
-        _text(payload)
+        text = _text(payload)
+        if FAR.search(payload):
+            _refuse_constants(text)
     return Publish(_name(event.id, "id"), context.space.point(event.at), payload, _time(event.time, arrived))
 
 
@@ -235,13 +241,13 @@ def _rev(value: object) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < INT64:
-        raise _Refused("rev", f"rev = {value!r} is not a whole number from 0 below 2^63")
+        raise _Refused("rev", f"rev = {shown(value)} is not a whole number from 0 below 2^63")
     return value
 
 
 def _ttl(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MOST_TTL:
-        raise _Refused("ttl", f"ttl = {value!r} is not a number of seconds above 0, up to {MOST_TTL}")
+        raise _Refused("ttl", f"ttl = {shown(value)} is not a number of seconds above 0, up to {MOST_TTL}")
     return max(1, round(value * 1_000_000))
 
 
@@ -249,7 +255,7 @@ def _time(value: object, arrived: int) -> int:
     if value is None:
         return arrived
     if not isinstance(value, str):
-        raise _Refused("time", f"time = {value!r} is not an ISO 8601 timestamp")
+        raise _Refused("time", f"time = {shown(value)} is not an ISO 8601 timestamp")
     try:
         return timestamp_key(value)
     except ValueRefused as refused:
@@ -278,7 +284,7 @@ def _refuse_duplicates(value: bytes) -> None:
         seen: dict[str, Any] = {}
         for key, item in items:
             if key in seen:
-                raise _Refused("duplicate", f"{key!r} stands twice in one object")
+                raise _Refused("duplicate", f"{shown(key)} stands twice in one object")
             seen[key] = item
         return seen
 
@@ -300,7 +306,7 @@ def _explain(kind: str, value: bytes, error: Exception | None, more: tuple[str, 
     text = _text(value)
     _refuse_constants(text)
     try:
-        event = json.loads(text)
+        event = json.loads(text, parse_int=_whole)
     except (ValueError, RecursionError) as broken:
         raise _Refused("json", f"not JSON: {broken}") from None
     if not isinstance(event, dict):
@@ -308,6 +314,12 @@ def _explain(kind: str, value: bytes, error: Exception | None, more: tuple[str, 
     if kind:
         _refuse_fields(kind, event, more)
     raise _Refused("type" if isinstance(error, msgspec.ValidationError) else "json", str(error or "not JSON"))
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise _Refused("json", f"a whole number has {len(digits):,} characters, more than {MOST_DIGITS:,}")
+    return int(digits)
 
 
 def _refuse_constants(text: str) -> None:
@@ -320,7 +332,7 @@ def _refuse_constants(text: str) -> None:
         return float(digits) if abs(float(digits)) != float("inf") else refuse(digits)
 
     try:
-        json.loads(text, parse_constant=refuse, parse_float=number)
+        json.loads(text, parse_constant=refuse, parse_float=number, parse_int=len)
     except (ValueError, RecursionError):
         return
 
@@ -340,7 +352,7 @@ def _refuse_fields(kind: str, event: dict[str, Any], more: tuple[str, ...]) -> N
             raise _Refused("missing", f"{field} is missing")
     for field in event:
         if field not in needed + optional + more:
-            raise _Refused("field", f"{field!r} is not a field of a {kind} event")
+            raise _Refused("field", f"{shown(field)} is not a field of a {kind} event")
     for field in ("id", "client"):
         if field in needed and not isinstance(event[field], str):
-            raise _Refused(field, f"{field} = {event[field]!r} is not a string")
+            raise _Refused(field, f"{field} = {shown(event[field])} is not a string")

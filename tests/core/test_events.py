@@ -191,6 +191,9 @@ BAD: list[tuple[str, str, str, bytes]] = [
     ("finite", "minus infinity in a filter", "subscribe", where(price=[float("-inf"), 1])),
     ("finite", "NaN in a payload", "publish", publish(payload=float("nan"))),
     ("finite", "1e400", "publish", at(price=0).replace(b'"price": 0', b'"price": 1e400')),
+    ("finite", "1e999 as payload", "publish", publish(payload="?").replace(b'"?"', b"1e999")),
+    ("finite", "1E+400 inside a payload", "publish", publish(payload=["?"]).replace(b'"?"', b"7, {}, -1.5E+400")),
+    ("finite", "very many digits and a point", "publish", publish(payload="?").replace(b'"?"', b"9" * 309 + b".5")),
     ("finite", "-1e999 for an int", "publish", at(volume=0).replace(b'"volume": 0', b'"volume": -1e999')),
     ("finite", "NaN as ttl", "subscribe", subscribe(ttl=float("nan"))),
     ("type", "a string for a float", "publish", at(price="12.5")),
@@ -533,6 +536,24 @@ def test_the_stream_goes_on_where_the_stack_ends() -> None:
 def test_what_no_event_is_to_blame_for_is_raised(kind: type[Broken]) -> None:
     with pytest.raises(kind.error):
         result("publish", kind(publish()))
+
+
+@pytest.mark.parametrize("digits", [b"9" * 400, b"-" + b"9" * 5001])
+def test_a_reject_is_short_and_in_our_words_however_long_the_number(digits: bytes) -> None:
+    for kind, value in (
+        ("publish", at(volume="?").replace(b'"?"', digits)),
+        ("subscribe", subscribe(rev="?").replace(b'"?"', digits)),
+        ("subscribe", subscribe(ttl="?").replace(b'"?"', digits)),
+        ("subscribe", subscribe(id="?").replace(b'"?"', digits)),
+    ):
+        reject = result(kind, value)
+        assert isinstance(reject, Reject)
+        assert len(reject.message) < 300 and "set_int_max_str_digits" not in reject.message
+
+
+@pytest.mark.parametrize("payload", [b"1e300", b"0.0001e311", b'"1e999"', b"9" * 400, b'{"f7e123": 1}', b"1e-999"])
+def test_a_payload_that_only_looks_too_large_is_accepted(payload: bytes) -> None:
+    assert isinstance(result("publish", publish(payload="?").replace(b'"?"', payload)), Publish)
 
 
 # The list of rules
