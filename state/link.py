@@ -238,8 +238,8 @@ class Link(Group):
 
     def learn(self, learned: tuple[Counts, Counts] | None) -> None:
         """Take over what was stored, if this link prunes; begin anew if it did not before."""
-        if self.setup.spec.pruning is None or self.setup.spec.by_ranges:
-            return  # ranges are no filters that could be pruned
+        if self.setup.spec.pruning is None:
+            return
         fresh = Selectivities(self.setup.space)
         if learned is not None:
             fresh.restore(*learned)

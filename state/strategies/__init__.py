@@ -65,14 +65,16 @@ YES_OR_NO = Rule(lambda value: isinstance(value, bool), "true or false")
 def dims_rule(value: object) -> bool:
     if isinstance(value, str):
         return re.fullmatch(r"selective:[1-9][0-9]{0,2}", value) is not None
-    return isinstance(value, list) and bool(value) and all(isinstance(v, str) for v in value)
+    if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
+        return False
+    return 0 < len(value) == len(set(value))
 
 
-DIMS = Rule(dims_rule, "a list of attributes, or 'selective:N'")
+DIMS = Rule(dims_rule, "a list of attributes, each once, or 'selective:N'")
 BITS = Rule(lambda value: whole(1).holds(value) and cast(int, value) <= 63, "a whole number from 1 to 63")
 INNER = Rule(lambda value: isinstance(value, str | Mapping), "the name or table of another strategy")
-INSIDE = ("union", "negative", "cover")
-"""Strategies that `hybrid` may be put in front of."""
+INSIDE = ("auto", "union", "negative", "cover")
+"""Strategies that `hybrid` may be put in front of: those that are exact about what they see."""
 BY_RANGES = "mics"
 """The strategy under which links speak in ranges of a curve; not a `Strategy`, see `rangetold`."""
 
@@ -84,12 +86,8 @@ def amount() -> Rule:
     )
 
 
-COMMON = {
-    "covering": one_of("lazy", "active"),
-    "prune": one_of(*DIMENSIONS),
-    "prunings": whole(0),
-    "worst": amount(),
-}
+PRUNING = {"prune": one_of(*DIMENSIONS), "prunings": whole(0), "worst": amount()}
+COMMON = {"covering": one_of("lazy", "active"), **PRUNING}
 PARAMETERS: dict[str, dict[str, Rule]] = {
     "flood": {},
     "cover": {"index": one_of("auto", "tree", "rows")},
@@ -157,6 +155,8 @@ class Spec:
             raise ConfigError(where, name, "no such strategy", f"choose one of {', '.join(PARAMETERS)}")
         rules = {**COMMON, **PARAMETERS[name]}
         parameters = {key: value for key, value in table.items() if key != "name"}
+        if name == BY_RANGES:
+            _refuse_pruning(parameters, where)
         for key, value in parameters.items():
             _check_parameter(name, key, value, rules, where)
         covering = str(parameters.pop("covering", "lazy"))
@@ -210,10 +210,18 @@ def _pruning(parameters: dict[str, Any], where: str) -> Pruning | None:
     return None
 
 
+def _refuse_pruning(parameters: Mapping[str, object], where: str) -> None:
+    for key in (key for key in PRUNING if key in parameters):
+        rule = f"under {BY_RANGES} links speak in ranges of a curve: there is no filter to prune"
+        raise ConfigError(f"{where}.{key}", parameters[key], rule, "remove it, or choose another strategy")
+
+
 def _inner(given: object, where: str) -> Spec:
     spec = Spec.of(given, where)
     if spec.name not in INSIDE or spec != Spec(spec.name, spec.parameters):
-        raise ConfigError(where, str(spec), f"inside hybrid there is {', '.join(INSIDE)}, lazy", "choose one of these")
+        raise ConfigError(
+            where, str(spec), f"inside hybrid there is one of {', '.join(INSIDE)}, lazy", "choose one of these"
+        )
     return spec
 
 

@@ -64,7 +64,7 @@ def test_what_is_not_in_the_index_cannot_be_removed() -> None:
             index.remove(np.array([[first, 5]]), owner)
 
 
-@pytest.mark.parametrize("inner", ["union", "negative", "cover"])
+@pytest.mark.parametrize("inner", ["auto", "union", "negative", "cover"])
 @pytest.mark.parametrize("dims", [["x0"], ["x1", "x2"], "selective:3"])
 def test_hybrid_answers_as_its_inner_strategy_does(inner: str, dims: object) -> None:
     rng = np.random.default_rng(3)
@@ -90,6 +90,14 @@ def test_hybrid_answers_as_its_inner_strategy_does(inner: str, dims: object) -> 
                 strategy.removed(gone, shape)
         hybrid.check()
     assert {True, False} == set(answers)
+
+
+def test_auto_inside_is_exact_through_all_its_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a glance of `union` decides nothing, rectangles are made of what the index found, or given up."""
+    monkeypatch.setattr("state.strategies.auto.HARD", 1)
+    for most in (4096, 3):
+        monkeypatch.setattr("state.strategies.auto.MOST_RECTANGLES", most)
+        test_hybrid_answers_as_its_inner_strategy_does("auto", ["x1", "x2"])
 
 
 def test_only_what_shares_a_cell_is_looked_at() -> None:
@@ -138,6 +146,7 @@ def test_places_of_the_gone_are_given_up() -> None:
         ({"inner": {"name": "union", "budget": 0}}, "here.inner.budget"),
         ({"inner": {"name": "union", "covering": "active"}}, "here.inner"),
         ({"bits": 64}, "here.bits"),
+        ({"dims": ["x", "x"]}, "here.dims"),
         ({"dims": "x"}, "here.dims"),
         ({"gap": 3}, "here.gap"),
     ],

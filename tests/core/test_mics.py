@@ -262,13 +262,25 @@ def test_another_strategy_for_all_is_checked_too() -> None:
         ({"dims": "selective"}, "dims"),
         ({"dims": "selective:0"}, "dims"),
         ({"dims": [3]}, "dims"),
+        ({"dims": ["x", "y", "x"]}, "dims"),
         ({"budget": 3}, "budget"),
+        ({"prune": "network"}, "prune"),
+        ({"prunings": 3}, "prunings"),
+        ({"worst": 0.5}, "worst"),
     ],
 )
 def test_a_bad_parameter_is_refused(table: dict[str, Any], where: str) -> None:
     with pytest.raises(ConfigError) as caught:
         Spec.of({"name": "mics", **table}, "here")
     assert caught.value.where == f"here.{where}"
+
+
+@settings(max_examples=25)
+@given(st.lists(st.tuples(st.integers(0, 4), shapes), max_size=12))
+def test_covering_is_taken_and_changes_nothing(asked: list[tuple[int, Boxes]]) -> None:
+    lazy, active = told_of(covering="lazy"), told_of(covering="active")
+    for k, boxes in asked:
+        assert lazy.take(LOCAL, Subscribe(name(k), boxes), "") == active.take(LOCAL, Subscribe(name(k), boxes), "")
 
 
 def test_a_specification_in_words() -> None:

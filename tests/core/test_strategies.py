@@ -58,6 +58,7 @@ TABLES: list[dict[str, Any]] = [
     {"name": "hybrid"},
     {"name": "hybrid", "inner": "negative", "bits": 2},
     {"name": "hybrid", "inner": {"name": "cover"}, "dims": ["x0"]},
+    {"name": "hybrid", "inner": "auto", "bits": 2},
     {"name": "auto"},
     {"name": "auto", "budget": 3},
 ]
