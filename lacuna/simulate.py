@@ -44,6 +44,8 @@ from state.rows import (
 from state.told import Action, Decision
 
 ACTIONS = get_args(Action)
+SAID = ("forward", "promote", "cancel")
+"""Actions that the neighbour is told of."""
 LONGEST_RUN = 8192
 """Publications carried as one batch: enough to make matching fast, few enough to keep memory small."""
 
@@ -53,7 +55,8 @@ class Tally:
 
     def __init__(self) -> None:
         self.actions: Counter[str] = Counter()
-        self.publication_messages = self.false_forwards = self.deliveries = self.rejects = self.strays = 0
+        self.subscription_messages = self.publication_messages = 0
+        self.false_forwards = self.deliveries = self.rejects = self.strays = 0
         self.moments: dict[int, int] = {}
 
     def took(self, state: Link | Local, message: Request, cause: int) -> None:
@@ -61,6 +64,10 @@ class Tally:
 
     def decided(self, link: Link, decisions: Sequence[Decision], cause: int) -> None:
         self.actions.update(decision.action for decision in decisions)
+        if link.setup.spec.by_ranges:  # there a long one is several messages; elsewhere one each, not made twice
+            self.subscription_messages += sum(len(decision.messages()) for decision in decisions)
+        else:
+            self.subscription_messages += sum(decision.action in SAID for decision in decisions)
 
     def routed(self, link: Link, origin: str, batch: Batch, forward: NDArray[np.bool_]) -> None:
         self.publication_messages += int(forward.sum())
@@ -78,17 +85,25 @@ class Tally:
     def rebuilt(self, link: Link, cause: int) -> None:
         """A link finished a rebuild of its negative rectangles."""
 
+    def stepped(self) -> None:
+        """One thing happened, and others will before `turn`, because of other lines, in the same groups."""
+
     def turn(self, *, sort: bool) -> None:
         """Nothing more can happen because of the lines up to here. `sort`: they travelled in batches, so by line."""
         self.moments.clear()
 
-    @property
-    def subscription_messages(self) -> int:
-        return self.actions["forward"] + self.actions["promote"] + self.actions["cancel"]
+
+Key = tuple[int, str, str]
+"""A row of metrics: the line, the broker, the link."""
 
 
 class Writer(Tally):
-    """Counts, and writes a row for everything that happens."""
+    """Counts, and writes a row for everything that happens.
+
+    A row of metrics says how large a group is after the last thing that happened in it because of a line, so it is made
+    when that has happened (`stepped`) and made again if there is more. Where one line is done before the next begins,
+    that is once, in `turn`.
+    """
 
     def __init__(self, config: Config, folder: Path, stack: ExitStack) -> None:
         super().__init__()
@@ -98,13 +113,16 @@ class Writer(Tally):
             table: stack.enter_context((folder / f"{table}.jsonl").open("wb")) for table in TABLES
         }
         self._rows: dict[str, list[Row]] = {table: [] for table in TABLES}
-        self._counts: dict[tuple[int, str, str], tuple[Link | Local, Counter[str]]] = {}
         self._numbers: dict[tuple[str, str], Iterator[int]] = defaultdict(count)
+        self._counts: dict[Key, Counter[str]] = {}
+        self._touched: dict[Key, Link | Local] = {}  # in the last step
+        self._metrics: dict[Key, Row] = {}  # in the order of the first touch
         self._encoder = msgspec.json.Encoder()
 
     def _touch(self, state: Link | Local, cause: int) -> Counter[str]:
         key = (cause, state.setup.broker, state.setup.link)
-        return self._counts.setdefault(key, (state, Counter()))[1]
+        self._touched[key] = state
+        return self._counts.setdefault(key, Counter())
 
     def took(self, state: Link | Local, message: Request, cause: int) -> None:
         count_request(self._touch(state, cause), message)
@@ -150,9 +168,15 @@ class Writer(Tally):
     def rebuilt(self, link: Link, cause: int) -> None:
         self._touch(link, cause)["rebuilds"] += 1
 
+    def stepped(self) -> None:
+        for key, state in self._touched.items():
+            self._metrics[key] = metrics_row(state, self._counts[key], key[0], None, None)
+        self._touched.clear()
+
     def turn(self, *, sort: bool) -> None:
-        for (cause, *_), (state, counts) in self._counts.items():
-            self._rows["metrics"].append(metrics_row(state, counts, cause, None, None))
+        self.stepped()
+        self._rows["metrics"] += self._metrics.values()
+        self._metrics.clear()
         self._counts.clear()
         for table, rows in self._rows.items():
             if sort:
@@ -209,7 +233,10 @@ class Simulation:
                 self._feed(*event)
                 if not self.network.waiting:
                     self._rest(event[0])
-                event = next(events, None)
+                    self.journal.turn(sort=False)
+                self.journal.stepped()
+                event = next(events, None)  # before which something may end
+            self.journal.stepped()
         self.journal.turn(sort=False)
 
     def _events(self, lines: Iterable[bytes]) -> Iterator[tuple[int, str, Message]]:

@@ -4,12 +4,29 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from lacuna.__main__ import main
-from state.told import Action
+from lacuna.simulate import Simulation, Tally, simulate
+from state import told as told_module
+from state.config import Config, parse
+from state.link import Link, Local
+from state.messages import Name, Publish, Request
+from state.overlay import Batch, Direction, Network
+from state.rows import metrics_row
+from state.space import timestamp_text
+from state.told import Action, Decision
+from tests.core.histories import config_text, configs, events
+from tests.core.naive import few
 
 CONFIG = '[space]\n{sides}\n[overlay]\nlinks = [["a", "b"]]\n'
 SIDES = "\n".join(f'{name} = {{kind = "int", low = 0, high = 9}}' for name in "wxyz")
@@ -84,3 +101,96 @@ def test_an_id_is_no_word_of_the_strategy(
     capsys.readouterr()
     assert [row["reason"] for row in rows("decisions") if row["action"] == "promote"] == ["audited was cancelled: gap"]
     assert sum(int(str(row["audited"])) + int(str(row["wrong"])) for row in rows("metrics")) == 0
+
+
+# How large a group is
+
+
+SIZES = ("heard", "active", "passive", "negative_rectangles", "ranges")
+LINE = [("b0", "b1"), ("b1", "b2")]
+
+
+class Twin(Tally):
+    """Looks at a group whenever something happens in it: the last look at it because of a line is what counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: dict[tuple[int, str, str], dict[str, Any]] = {}
+
+    def look(self, state: Link | Local, *causes: int) -> None:
+        for cause in causes:
+            row = metrics_row(state, {}, cause, None, None)
+            self.seen[cause, state.setup.broker, state.setup.link] = {size: row[size] for size in SIZES}
+
+    def took(self, state: Link | Local, message: Request, cause: int) -> None:
+        self.look(state, cause)
+
+    def decided(self, link: Link, decisions: Sequence[Decision], cause: int) -> None:
+        self.look(link, cause)
+
+    def routed(self, link: Link, origin: str, batch: Batch, forward: NDArray[np.bool_]) -> None:
+        self.look(link, *batch.causes)
+
+    def delivered(self, local: Local, batch: Batch, which: Sequence[int], names: Sequence[Name]) -> None:
+        self.look(local, *batch.causes)
+
+    def strayed(self, link: Link, batch: Batch, stray: NDArray[np.bool_]) -> None:
+        self.look(link, *(cause for cause, lost in zip(batch.causes, stray.tolist(), strict=True) if lost))
+
+
+def timed(history: list[dict[str, Any]]) -> list[bytes]:
+    """A second between two events; every third subscription ends after five."""
+    lines = []
+    for k, event in enumerate(history):
+        ttl = {"ttl": 5} if event["kind"] == "subscribe" and k % 3 == 0 else {}
+        lines.append(json.dumps({**event, **ttl, "time": timestamp_text(k * 1_000_000)}).encode())
+    return lines
+
+
+def metrics_of(config: Config, lines: list[bytes], seed: int | None) -> list[dict[str, Any]]:
+    with TemporaryDirectory() as out:
+        simulate(config, lines, out=Path(out), seed=seed)
+        return [json.loads(line) for line in (Path(out) / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("strategy", ["union", "negative", "mics", "hybrid"])
+@few
+@given(events(("b0", "b1", "b2")).map(timed), st.integers(0, 99))
+def test_a_row_shows_the_group_as_the_line_left_it(strategy: str, lines: list[bytes], seed: int) -> None:
+    config, twin = parse(config_text(LINE, f'"{strategy}"')), Twin()
+    Simulation(config, twin).interleaved(lines, seed)
+    rows = metrics_of(config, lines, seed)
+    assert {(r["batch"], r["broker"], r["link"]): {size: r[size] for size in SIZES} for r in rows} == twin.seen
+    assert len(rows) == len(twin.seen), "one row for each"
+
+
+@given(events(("b0", "b1", "b2")).map(timed))
+@few
+def test_without_another_line_in_between_a_seed_changes_no_row(lines: list[bytes]) -> None:
+    config = parse(config_text([], '"auto"'))
+    alone = [line for line in lines if b'"b0"' in line]
+    assert sorted(map(str, metrics_of(config, alone, 1))) == sorted(map(str, metrics_of(config, alone, None)))
+
+
+# What is sent
+
+
+@few
+@given(st.data())
+def test_messages_are_counted_as_they_are_sent(data: st.DataObject) -> None:
+    """Also where one decision is several messages, because its ranges are more than one can hold."""
+    config = data.draw(configs())
+    lines = timed(data.draw(events(config.overlay.brokers)))
+    received: list[Direction] = []
+
+    class Counting(Network):
+        def receive(self, direction: Direction, now: int) -> None:
+            if not isinstance(self.channels[direction][0].message, Publish):
+                received.append(direction)
+            super().receive(direction, now)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(told_module, "MOST_RANGES", 2)
+        patch.setattr("lacuna.simulate.Network", Counting)
+        summary = simulate(config, lines, seed=1)
+    assert summary["subscription_messages"] == len(received)
