@@ -5,8 +5,11 @@ channel in order, the same for the same seed.
 
 After each event that leaves the overlay quiet, links may rest: a rebuild that is due is done in parts, there.
 
-Time is the time of the events: the clock stands at the latest `time` seen so far (1970 before the first), and an event
-without one happens at that moment. A subscription's time to live passes as that clock moves on.
+Time is the time of the events: the clock stands at the latest `time` seen so far, and an event without one happens at
+that moment. A subscription's time to live passes as that clock moves on, and so does the time for which a cancellation
+is remembered. Events before the first `time` happen at that first time: until it is read the clock stands at 1970,
+which is what their rows show, and then all that was noted is dated anew. So the first `time` is no leap of half a
+century, and lines need not be read ahead.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
-from typing import IO, get_args
+from typing import IO, Any, get_args
 
 import msgspec
 import numpy as np
@@ -48,6 +51,15 @@ SAID = ("forward", "promote", "cancel")
 """Actions that the neighbour is told of."""
 LONGEST_RUN = 8192
 """Publications carried as one batch: enough to make matching fast, few enough to keep memory small."""
+
+
+class _Timed(msgspec.Struct):
+    """Does an event say when it happened?"""
+
+    time: Any = None
+
+
+_time_in = msgspec.json.Decoder(_Timed).decode
 
 
 class Tally:
@@ -192,7 +204,7 @@ class Simulation:
     def __init__(self, config: Config, journal: Tally) -> None:
         self.journal, self.network = journal, Network(config, journal)
         self._context = Context(config.space, config.overlay.brokers)
-        self._clock = 0
+        self._clock, self._knows_time = 0, False
         self._due: int | None = None
         self._run: dict[str, tuple[list[Publish], list[int]]] = {}
         self._run_length = 0
@@ -248,6 +260,8 @@ class Simulation:
             if isinstance(message, Reject):
                 self.journal.refused(line.rstrip(b"\r\n"), kind, message, number)
                 continue
+            if not self._knows_time and _time_in(line).time is not None:
+                self._begin(message.moment)
             self._advance(message, number)
             self.events += 1
             yield number, str(broker), message
@@ -260,6 +274,12 @@ class Simulation:
     def _feed(self, number: int, broker: str, message: Message) -> None:
         self.journal.moments[number] = self._clock
         self.network.feed(broker, message, self._clock, number)
+
+    def _begin(self, moment: int) -> None:
+        """The first time that is known: all before it happened at this moment."""
+        self._clock, self._knows_time = moment, True
+        self.network.redate(moment)
+        self._due = self.network.next_expiry
 
     def _advance(self, message: Message, number: int) -> None:
         """Move the clock to an event; what has expired by then ends before the event happens."""

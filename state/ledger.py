@@ -59,6 +59,10 @@ def later(stamp: Stamp, known: Stamp) -> bool:
     return stamp[1:] > known[1:]
 
 
+def _later_by(stamp: Stamp, by: int) -> Stamp:
+    return stamp._replace(time=stamp.time + by)
+
+
 class Ledger:
     """Standing and ended subscriptions of one broker's clients."""
 
@@ -113,6 +117,14 @@ class Ledger:
     def next_expiry(self) -> int | None:
         """A moment before which nothing ends."""
         return self._ends[0][0] if self._ends else None
+
+    def redate(self, by: int) -> None:
+        """Move all that was noted so far by so many microseconds: the clock it was noted by did not know the time."""
+        standing = {
+            name: Standing(_later_by(s.stamp, by), None if s.expires is None else s.expires + by)
+            for name, s in self.standing.items()
+        }
+        self.restore(standing, {name: Ended(_later_by(e.stamp, by), e.heard + by) for name, e in self.ended.items()})
 
     def restore(self, standing: dict[Name, Standing], ended: dict[Name, Ended]) -> None:
         """Take over what another ledger held."""

@@ -286,6 +286,22 @@ def test_a_restored_ledger_goes_on_as_the_old_one(before: list[Event], after: li
     assert old.expire(99) == new.expire(99)
 
 
+@given(events, st.integers(-(10**9), 10**9))
+def test_a_ledger_that_is_dated_anew_is_what_it_would_have_been(history: list[Event], by: int) -> None:
+    moved, twin = Ledger(remember=5), Ledger(remember=5)
+    for ledger, begin in ((moved, 0), (twin, by)):
+        for k, (stands, which, time, ttl) in enumerate(history):
+            stamp = Stamp(None, begin + time, k)
+            expires = None if ttl is None else begin + ttl
+            message = Subscribe(name(which), SHAPE, stamp, expires) if stands else Unsubscribe(name(which), stamp)
+            ledger.hear(message, begin + k)
+    moved.redate(by)
+    moved.check()
+    assert (moved.standing, moved.ended) == (twin.standing, twin.ended)
+    assert moved.expire(by + 20) == twin.expire(by + 20)
+    assert list(moved.ended.items()) == list(twin.ended.items())
+
+
 def test_check_notices_a_ledger_that_contradicts_itself() -> None:
     stamp = Stamp(None, 0, 0)
     ledger = Ledger()

@@ -182,6 +182,58 @@ def test_time_to_live_follows_the_events_clock(here: Path, capsys: pytest.Captur
     assert {(row["reason"], row["batch"]) for row in cancels} == {("expired", 3), ("unsubscribed", 3)}
 
 
+SEED: list[list[str]] = [[], ["--seed", "3"]]
+UNSUBSCRIBE = {"kind": "unsubscribe", "broker": "oslo", "id": "s1", "client": "ann"}
+
+
+@pytest.mark.parametrize("seed", SEED)
+def test_the_first_time_in_a_file_is_no_leap_of_the_clock(
+    seed: list[str], here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An unsubscribe overtakes its subscribe; neither says when. Others do, and something ends in between."""
+    write(
+        here / "events.jsonl",
+        UNSUBSCRIBE | {"rev": 2},
+        subscribe("oslo", "t", "bob", where={"volume": [0, 0]}, time="2026-01-01T00:00:00Z", ttl=1),
+        publish("oslo", "p1", time="2026-01-01T00:00:02Z"),
+        subscribe("oslo", "s1", rev=1),
+        publish("oslo", "p2"),
+    )
+    assert run(capsys, "simulate", "events.jsonl", *seed)["deliveries"] == 0
+
+
+@pytest.mark.parametrize("first", ["1960-01-01T00:00:", "1970-01-01T00:00:", "2026-01-01T00:00:"])
+def test_what_comes_before_the_first_time_happens_then(
+    first: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A time to live that begins before any time is known; 1970 is a time like any other."""
+    write(
+        here / "events.jsonl",
+        subscribe("oslo", "s1", ttl=10),
+        publish("oslo", "p0"),
+        publish("oslo", "p1", time=f"{first}00Z"),
+        publish("oslo", "p2", time=f"{first}09Z"),
+        publish("oslo", "p3", time=f"{first}10Z"),
+    )
+    run(capsys, "simulate", "events.jsonl", "--out", "out")
+    assert [row["publication"] for row in rows(here / "out", "deliveries")] == ["p0", "p1", "p2"]
+    assert [row["time"] for row in rows(here / "out", "deliveries")][:2] == ["1970-01-01T00:00:00Z", f"{first}00Z"]
+
+
+def test_a_cancellation_is_forgotten_when_its_time_has_passed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "lacuna.toml").write_text(CONFIG + "[routing]\nremember = 60\n")
+    for seconds, deliveries in ((59, 0), (60, 1)):
+        write(
+            here / "events.jsonl",
+            UNSUBSCRIBE | {"rev": 2},
+            subscribe("oslo", "t", "bob", where={"volume": [0, 0]}, time="2026-01-01T00:00:00Z", ttl=1),
+            publish("oslo", "p1", time=f"2026-01-01T00:{seconds // 60:02}:{seconds % 60:02}Z"),
+            subscribe("oslo", "s1", rev=1),
+            publish("oslo", "p2"),
+        )
+        assert run(capsys, "simulate", "events.jsonl")["deliveries"] == deliveries
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
