@@ -6,9 +6,10 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 from rich.table import Table
@@ -68,23 +69,36 @@ def run_simulate(args: argparse.Namespace) -> int:
     if args.strategy is not None:
         config = config.with_strategy(parse_strategy(args.strategy))
     warn(config)
-    out = Path(args.out) if args.out else None
-    summary = simulate(config, read_lines(args.events), out=out, seed=args.seed)
+    with open_lines(args.events) as lines:  # before anything that an earlier run left in --out is replaced
+        summary = simulate(config, lines, out=_folder(args.out), seed=args.seed)
     show_summary(summary, "simulation", as_json=args.json)
     return 0
 
 
-def read_lines(path: str) -> Iterator[bytes]:
+def _folder(out: str | None) -> Path | None:
+    if not out:
+        return None
+    if Path(out).is_file():
+        raise ConfigError("--out", out, "this is a file, and a folder is needed", "name another, or remove the file")
+    return Path(out)
+
+
+@contextmanager
+def open_lines(path: str) -> Iterator[Iterable[bytes]]:
     """The lines of a file, with a progress bar where a person watches."""
     if path == "-":
-        yield from sys.stdin.buffer
+        yield sys.stdin.buffer
         return
     with Path(path).open("rb") as file, progress() as bar:
-        task = bar.add_task("simulating", total=os.fstat(file.fileno()).st_size)
-        for number, line in enumerate(file):
-            yield line
-            if number % 256 == 0:
-                bar.update(task, completed=file.tell())
+        yield _watched(file, bar)
+
+
+def _watched(file: BinaryIO, bar: Progress) -> Iterator[bytes]:
+    task = bar.add_task("simulating", total=os.fstat(file.fileno()).st_size)
+    for number, line in enumerate(file):
+        yield line
+        if number % 256 == 0:
+            bar.update(task, completed=file.tell())
 
 
 # lacuna chain

@@ -238,6 +238,7 @@ def test_a_cancellation_is_forgotten_when_its_time_has_passed(here: Path, capsys
     ("args", "message"),
     [
         (["simulate", "missing.jsonl"], "missing.jsonl"),
+        (["simulate", "events.jsonl", "--out", "lacuna.toml"], "--out = 'lacuna.toml': this is a file"),
         (["simulate", "events.jsonl", "--config", "missing.toml"], "missing.toml: there is no such file. Remedy"),
         (["simulate", "events.jsonl", "--strategy", "magic"], "'magic': no such strategy. Remedy: choose one of flood"),
         (["simulate", "events.jsonl", "--strategy", "{name = "], "is not a TOML table"),
@@ -258,6 +259,14 @@ def test_one_clear_message_and_an_exit_code(
     assert main(args) == 2
     error = capsys.readouterr().err
     assert message in error and "Traceback" not in error and error.count("\n") == 1
+
+
+def test_what_an_earlier_run_wrote_stays_if_there_are_no_events(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(here / "events.jsonl", subscribe("oslo", "s1"))
+    run(capsys, "simulate", "events.jsonl", "--out", "out")
+    for missing in ("nowhere.jsonl", "out"):
+        assert main(["simulate", missing, "--out", "out"]) == 2
+        assert rows(here / "out", "decisions")
 
 
 def test_a_byte_order_mark_before_the_configuration_is_no_part_of_it(
