@@ -40,11 +40,13 @@ from state.filters import Filter, of_boxes
 from state.ledger import DAY, Ledger
 from state.messages import LOCAL, Name, RangeChange, Request, Subscribe, Unsubscribe
 from state.pruned import Pruned
+from state.pruning import Pruning
 from state.rangetold import RangeHeard, RangeTold
 from state.selectivity import Counts, Selectivities
 from state.space import Keys, Space
 from state.strategies import Spec
 from state.told import Decision, Told
+from state.wish import Override
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +183,7 @@ class Link(Group):
             self.told = Told(setup.space, setup.spec)
             self.heard = BoxList(setup.space.dims)
         self.sent = 0
+        self.override: Override | None = None
         self._seen: Selectivities | None = None
         self._pruned: Pruned | None = None
         self._extents: Extents | None = None
@@ -210,7 +213,7 @@ class Link(Group):
     @property
     def pruned(self) -> Pruned:
         """What the neighbour asked for, pruned; made when it is first needed."""
-        pruning = self.setup.spec.pruning
+        pruning = self.pruning
         if pruning is None or self._seen is None:
             raise InvariantError(f"{self.setup.broker}>{self.setup.link} prunes nothing")
         if self._pruned is None:
@@ -238,7 +241,7 @@ class Link(Group):
 
     def learn(self, learned: tuple[Counts, Counts] | None) -> None:
         """Take over what was stored, if this link prunes; begin anew if it did not before."""
-        if self.setup.spec.pruning is None:
+        if self.pruning is None:
             return
         fresh = Selectivities(self.setup.space)
         if learned is not None:
@@ -248,6 +251,27 @@ class Link(Group):
             self._seen = fresh
         else:
             self._seen.counts = fresh.counts
+
+    @property
+    def pruning(self) -> Pruning | None:
+        """How this link prunes: as was asked last, or else as configured."""
+        if self.setup.spec.by_ranges:
+            return None  # ranges are no filters that could be pruned
+        return self.setup.spec.pruning if self.override is None else self.override.pruning
+
+    def prune(self, override: Override | None) -> bool:
+        """Prune so whatever is configured (None: as configured again); whether that was not so before.
+
+        What was learned is dropped where nothing is pruned any more, and begins where pruning begins.
+        """
+        if self.setup.spec.by_ranges or override == self.override:
+            return False
+        self.override, self._pruned = override, None
+        if self.pruning is None:
+            self._seen = None
+        elif self._seen is None:
+            self.learn(None)
+        return True
 
     def strays(self, points: Keys) -> NDArray[np.bool_] | None:
         """For each publication that came from the neighbour, whether it came for nothing; None: they never do."""

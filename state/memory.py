@@ -4,7 +4,8 @@ Encoding a whole group costs time in proportion to its size; a batch changes lit
 
     snapshot    the whole group as of version s (`codec`)
     log         the changes of versions t+1 ... v, t <= s, in order: message, origin, moment
-    ticker      what changes with every batch and is small: marks, numbers given out, what publications taught
+    ticker      what changes with every batch, or is as small: marks, numbers given out, what publications taught,
+                how an operator wants the link to prune
 
 and restoring is the snapshot and a replay of the log beyond it. Steps are deterministic, so a replay gives the very
 same group: promise 4, used every day. A snapshot is taken again when the log has grown to a share of the group, so
@@ -31,6 +32,7 @@ from state.link import Link, Local, Setup, group
 from state.messages import Publish, Request
 from state.told import Decision
 from state.wire import Packed, pack, unpack
+from state.wish import Override
 
 VERSION = 1
 FEWEST_CHANGES = 64
@@ -51,13 +53,14 @@ class Change(msgspec.Struct, array_like=True):
 
 
 class Ticker(msgspec.Struct, array_like=True):
-    """Small things that move with every batch."""
+    """Small things that move with every batch. What is added comes last, with a default: older state has none."""
 
     marks: dict[str, tuple[int, int]]
     sent: int
     records: int
     deliveries: int
     learned: tuple[bytes, bytes] | None = None
+    override: Override | None = None
 
 
 class Stored(msgspec.Struct, array_like=True):
@@ -135,6 +138,10 @@ class Memory:
             self._changes.append(Change(REBUILD, 0, None))
         return begun
 
+    def prune(self, override: Override | None) -> bool:
+        """Let the link prune so (see `Link.prune`). The ticker has it, not the log: no later step depends on it."""
+        return isinstance(self.state, Link) and self.state.prune(override)
+
     # storing
 
     def close(self) -> bytes:
@@ -165,9 +172,10 @@ class Memory:
 
     def _stored(self) -> Stored:
         marks = {sender: (mark.epoch, mark.number) for sender, mark in sorted(self.state.inbox.marks.items())}
-        sent = self.state.sent if isinstance(self.state, Link) else 0
-        learned = pack_learned(self.state.learned) if isinstance(self.state, Link) else None
-        ticker = Ticker(marks, sent, self.records, self.deliveries, learned)
+        ticker = Ticker(marks, 0, self.records, self.deliveries)
+        if isinstance(self.state, Link):
+            ticker.sent, ticker.override = self.state.sent, self.state.override
+            ticker.learned = pack_learned(self.state.learned)
         version, digest = self._base
         return Stored(
             VERSION, self._snapshot, self._snapshot_version, self._version, version, digest, self._log, ticker
@@ -184,6 +192,7 @@ class Memory:
         memory.state.inbox.marks = {sender: Mark(*mark) for sender, mark in ticker.marks.items()}
         if isinstance(memory.state, Link):
             memory.state.sent = ticker.sent
+            memory.state.prune(ticker.override)
             memory.state.learn(unpack_learned(ticker.learned, setup.space.dims))
         memory.records, memory.deliveries = ticker.records, ticker.deliveries
         return memory

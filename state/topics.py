@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 REBUILD = b"rebuild"
 """The key of a record on the links topic that asks every link to compute anew what its strategy keeps."""
+PRUNE = b"prune"
+"""The key of a record on the links topic that asks links to prune otherwise: see `wish`."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@
 Order. Spark hands over the rows of a group in no particular order. Channels (a Kafka partition of an event topic, an
 incoming link) are each put in the order of their offsets and then merged by time, where the time of a record counts as
 no earlier than that of any record before it on its channel. So no channel is ever reordered, and a replay of the batch,
-which holds the same records, merges them in the same way.
+which holds the same records, merges them in the same way. What an operator asks for (a rebuild, another pruning) comes
+after all of them: publications of a batch are routed as the link pruned before it.
 
 A worker keeps the groups that it has seen (`HELD`). That saves decoding and nothing else: see `state.memory`.
 """
@@ -41,12 +42,13 @@ from streaming.schemas import (
     Refused,
     Sheaf,
     pack,
+    read_asked,
     read_events,
     read_mail,
     read_refused,
     stream_of,
 )
-from streaming.settings import REJECTS, Settings, group_parts
+from streaming.settings import REJECTS, Settings, group_name, group_parts
 
 Parcel = tuple[str, int, bytes]
 """Channel, first offset, packed entries."""
@@ -82,7 +84,7 @@ def merged(parcels: Iterable[Parcel]) -> Iterator[tuple[str, Any]]:
     """The entries of all parcels in the order in which they are to be applied, each with its channel."""
     channels: dict[str, list[tuple[int, bytes]]] = defaultdict(list)
     for channel, start, blob in parcels:
-        if channel not in ("tick", "rebuild"):
+        if channel not in ("tick", "rebuild", "prune"):
             channels[channel].append((start, blob))
     runs = [_run(rank, channel, channels[channel]) for rank, channel in enumerate(sorted(channels))]
     return ((channel, entry) for _, _, _, channel, entry in merge_sorted(*runs, key=lambda item: item[:3]))
@@ -114,7 +116,7 @@ class Advance:
         }
         self._deliveries: list[Record] = []
         self._counts: Counter[str] = Counter()
-        self._moved = False
+        self._moved = self._repruned = False
 
     def take(self, parcels: Sequence[Parcel]) -> None:
         """Apply everything that arrived, in order; time passes first. At a tick the group may rest afterwards."""
@@ -126,7 +128,16 @@ class Advance:
                 self._apply(LOCAL, unpack(entry.message, self._space.dims))
         self._route()
         self._judge()
+        self._prune(parcels)
         self._rest({channel for channel, _, _ in parcels})
+
+    def _prune(self, parcels: Sequence[Parcel]) -> None:
+        """Take the wishes about pruning in the order of their offsets: the last that concerns the link counts."""
+        asked = [entry for channel, _, blob in parcels if channel == "prune" for entry in read_asked(blob)]
+        name = group_name(self._setup.broker, self._setup.link)
+        for entry in sorted(asked, key=lambda entry: (entry.partition, entry.offset)):
+            if entry.wish.concerns(name):
+                self._repruned |= self._memory.prune(entry.wish.override)
 
     def _rest(self, channels: set[str]) -> None:
         """A rebuild is only begun where it is asked for. Its parts are done at ticks: several while there is nothing
@@ -260,7 +271,7 @@ class Advance:
 
     def outcome(self, began: float) -> Outcome:
         """The new state and everything to be written."""
-        if not any(self._counts[count] for count in COUNTS):
+        if not self._repruned and not any(self._counts[count] for count in COUNTS):
             return Outcome(self._memory.close() if self._moved else None, [])
         letters = list(self._write_letters())
         sheaves = [(table, part) for table, columns in self._columns.items() for part in _parts(table, columns)]

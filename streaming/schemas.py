@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from state.rows import TABLES
 from state.wire import Packed
+from state.wish import Wish
 
 PARCELS = "group string, channel string, start long, now long, blob binary"
 STATE = "version int, payload binary"
@@ -41,6 +42,14 @@ class Mail(msgspec.Struct, array_like=True):
     letter: bytes
 
 
+class Asked(msgspec.Struct, array_like=True):
+    """A wish about pruning, and where in the links topic it is."""
+
+    partition: int
+    offset: int
+    wish: Wish
+
+
 class Refused(msgspec.Struct, array_like=True):
     """A refused record."""
 
@@ -55,6 +64,7 @@ class Refused(msgspec.Struct, array_like=True):
 pack = msgspec.msgpack.Encoder().encode
 read_events = msgspec.msgpack.Decoder(list[ClientEvent]).decode
 read_mail = msgspec.msgpack.Decoder(list[Mail]).decode
+read_asked = msgspec.msgpack.Decoder(list[Asked]).decode
 read_refused = msgspec.msgpack.Decoder(list[Refused]).decode
 
 # Tables

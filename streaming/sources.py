@@ -2,7 +2,7 @@
 
 Runs on the workers, without state. Everything doubtful ends here, as a reject with its rule; the stateful step sees
 only messages. A client's event goes to every group of its broker; so does a letter on a link, unread, to every group
-of the receiving broker; a tick, and the wish for a rebuild, go to every group there is.
+of the receiving broker; a tick, and the wish for a rebuild or for another pruning, go to every group there is.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from typing import Any
 import pyarrow as pa
 
 from state.events import Context, Reject, read
-from state.topics import REBUILD
+from state.topics import PRUNE, REBUILD
 from state.wire import pack as pack_message
-from streaming.schemas import ClientEvent, Mail, Refused, pack
-from streaming.settings import REJECTS, TICK, Settings
+from state.wish import read_wish
+from streaming.schemas import Asked, ClientEvent, Mail, Refused, pack
+from streaming.settings import REJECTS, TICK, Settings, group_name
 
 UNSUBSCRIBE_PLACE = 1 << 62
 """Added to an unsubscribe's offset: of a subscribe and an unsubscribe at the same moment the latter is the later."""
@@ -44,6 +45,7 @@ class Sorter:
         self._links = settings.topic("links")
         self._prefix = len(settings.config.kafka.prefix) + 1
         self._directions = {f"{a}>{b}".encode(): (a, b) for a, b in settings.config.overlay.directions()}
+        self._names = {group_name(*direction) for direction in self._directions.values()}
         self._parcels: dict[Channel, list[Any]] = defaultdict(list)
 
     def add(self, topic: str, partition: int, offset: int, time: int, key: bytes | None, value: bytes | None) -> None:
@@ -56,12 +58,21 @@ class Sorter:
     def _add_link(self, partition: int, offset: int, time: int, key: bytes | None, value: bytes) -> None:
         if key in (TICK, REBUILD):
             self._parcels["", key.decode()] = [0]
+        elif key == PRUNE:
+            self._add_wish(partition, offset, value)
         elif key in self._directions:
             sender, receiver = self._directions[key]
             self._parcels[receiver, f"link:{sender}"].append(Mail(offset, time, value))
         else:
             message = f"{key!r} is not a link of the overlay"
             self._refuse(self._links, partition, offset, value, Reject("broker", message))
+
+    def _add_wish(self, partition: int, offset: int, value: bytes) -> None:
+        wish = read_wish(value, self._names)
+        if isinstance(wish, Reject):
+            self._refuse(self._links, partition, offset, value, wish)
+        else:
+            self._parcels["", "prune"].append(Asked(partition, offset, wish))
 
     def _add_event(self, topic: str, partition: int, offset: int, time: int, key: bytes | None, value: bytes) -> None:
         kind = topic[self._prefix :]
