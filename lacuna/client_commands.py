@@ -1,4 +1,7 @@
-"""The commands of those who use a running system: produce a workload, subscribe, unsubscribe, publish, listen."""
+"""The commands of those who use a running system: produce a workload, subscribe, unsubscribe, publish, listen.
+
+And what its operator asks of it: rebuild, prune.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from lacuna.config_file import read_config
 from lacuna.console import console, description
 from producers.client import Client, checked_broker, checked_name
 from producers.connection import DEADLINE
-from producers.control import ask_rebuild
+from producers.control import ask_prune, ask_rebuild
 from producers.deliveries import Deliveries, Delivery
 from producers.produce import produce_to_kafka
 from producers.sender import Sent
@@ -30,6 +33,9 @@ from producers.workloads import WORKLOADS, Workload
 from state.config import Config
 from state.errors import ConfigError
 from state.events import KINDS
+from state.pruning import DIMENSIONS
+from state.strategies import COMMON
+from state.wish import WISHES, Wish
 
 Parser = argparse.ArgumentParser
 Subparsers = Any
@@ -74,6 +80,16 @@ def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
     return int(text)
+
+
+def _amount(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a finite number of at least 0")
+    return number
 
 
 def _share(text: str) -> float:
@@ -425,6 +441,68 @@ def run_rebuild(args: argparse.Namespace) -> int:
     return 0
 
 
+# lacuna prune
+
+
+def add_prune(sub: Subparsers) -> None:
+    command = sub.add_parser(
+        "prune",
+        help="have a running router prune otherwise, or not at all",
+        description="Ask links of a running router to prune what they heard from now on, whatever is configured: by "
+        "network, memory or throughput; off: not at all; configured: as the configuration says, again. It holds until "
+        "the next such wish, also after a restart. metrics shows it link by link; deliveries do not change.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="example: lacuna prune network --prunings 10000 --link 'oslo>paris'",
+    )
+    command.add_argument("prune", choices=WISHES, metavar="HOW", help=", ".join(WISHES))
+    command.add_argument(
+        "--prunings", type=_count, metavar="N", help="how many at most (default: as docs/pruning.md says)"
+    )
+    command.add_argument("--worst", type=_amount, metavar="X", help="the worst that is still done (default: any)")
+    command.add_argument(
+        "--link",
+        action="append",
+        metavar="A>B",
+        help="a link, by what A heard from B; may be given several times (default: all)",
+    )
+    _add_config(command)
+    _add_deadline(command)
+    command.add_argument("--json", action="store_true", help="print one JSON object")
+    command.set_defaults(run=run_prune)
+
+
+def run_prune(args: argparse.Namespace) -> int:
+    config = read_config(args.config)
+    links = _prunable(config, args.link)
+    _check_stops(args.prune, args.prunings, args.worst)
+    wish = Wish(args.prune, args.prunings, args.worst, None if args.link is None else tuple(links))
+    place = ask_prune(config, wish, deadline=args.deadline)
+    asked = {**msgspec.to_builtins(wish), "links": links if args.json else ", ".join(links)}
+    show_summary({"asked": True, **asked, **place._asdict()}, "prune", as_json=args.json)
+    return 0
+
+
+def _prunable(config: Config, named: list[str] | None) -> list[str]:
+    """The links that were named, or all."""
+    known = {f"{a}>{b}": config.spec_of(a, b) for a, b in config.overlay.directions()}
+    for link in named or ():
+        if link not in known:
+            raise ConfigError("--link", link, "the overlay has no such link", f"name some of {', '.join(known)}")
+    if any(spec.by_ranges for spec in known.values()):
+        rule = "links under mics speak in ranges, which are no filters that could be pruned"
+        raise ConfigError("routing.strategy", "mics", rule, "leave it unpruned, or choose another strategy")
+    return list(dict.fromkeys(known if named is None else named))
+
+
+def _check_stops(prune: str, prunings: int | None, worst: float | None) -> None:
+    for option, stop in (("--prunings", prunings), ("--worst", worst)):
+        if stop is not None and prune not in DIMENSIONS:
+            remedy = f"leave it out, or ask for {' or '.join(DIMENSIONS)}"
+            raise ConfigError(option, stop, f"with {prune} there is nothing to stop", remedy)
+    if prunings is not None and not COMMON["prunings"].holds(prunings):
+        raise ConfigError("--prunings", prunings, f"it must be {COMMON['prunings'].words}", "choose a smaller one")
+
+
 COMMANDS: tuple[Callable[[Subparsers], None], ...] = (
     add_produce,
     add_subscribe,
@@ -432,4 +510,5 @@ COMMANDS: tuple[Callable[[Subparsers], None], ...] = (
     add_publish,
     add_listen,
     add_rebuild,
+    add_prune,
 )

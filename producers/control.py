@@ -13,15 +13,25 @@ from producers.connection import DEADLINE, connect_producer
 from producers.errors import NotConfirmed, TopicMissing
 from producers.sender import Place, Sent
 from state.config import Config
-from state.topics import REBUILD, Topics
+from state.topics import PRUNE, REBUILD, Topics
+from state.wish import Wish, write_wish
 
 
 def ask_rebuild(config: Config, *, deadline: float = DEADLINE) -> Place:
     """Ask every link to compute anew what its strategy keeps; where in Kafka the wish is, once it is confirmed."""
+    return _ask(config, REBUILD, b"", deadline)
+
+
+def ask_prune(config: Config, wish: Wish, *, deadline: float = DEADLINE) -> Place:
+    """Ask links to prune otherwise from now on; where in Kafka the wish is, once it is confirmed."""
+    return _ask(config, PRUNE, write_wish(wish), deadline)
+
+
+def _ask(config: Config, key: bytes, value: bytes, deadline: float) -> Place:
     bootstrap, topic = config.kafka.bootstrap, Topics(config.kafka.prefix).links
     with closing(connect_producer(bootstrap, deadline)) as producer:
         try:
-            return Sent(bootstrap, topic, b"", producer.send(topic, b"", key=REBUILD)).place(deadline)
+            return Sent(bootstrap, topic, value, producer.send(topic, value, key=key)).place(deadline)
         except KafkaTimeoutError:
             raise TopicMissing(bootstrap, topic) from None
         except KafkaError as error:

@@ -65,6 +65,7 @@ SENDING = [
     (*PUBLISH, POINT),
     ("listen", "--client", "ann"),
     ("produce", "zipf"),
+    ("prune", "network", "--prunings", "5", "--link", "oslo>paris"),
 ]
 
 
@@ -101,6 +102,16 @@ def test_a_bootstrap_that_is_none(here: Path, capsys: pytest.CaptureFixture[str]
             ("produce", "zipf", "--out", "f", "--rate", "5"),
             "--rate = 5.0: a file has no rate. Remedy: leave out --rate",
         ),
+        (
+            ("prune", "off", "--link", "oslo>paris", "--link", "oslo>rome"),
+            "--link = 'oslo>rome': the overlay has no such link. Remedy: name some of oslo>paris, paris>oslo.",
+        ),
+        (
+            ("prune", "off", "--prunings", "5"),
+            "--prunings = 5: with off there is nothing to stop. Remedy: leave it out",
+        ),
+        (("prune", "configured", "--worst", "0"), "--worst = 0.0: with configured there is nothing to stop"),
+        (("prune", "memory", "--prunings", str(1 << 63)), "a whole number of at least 0, below 2^63. Remedy: choose a"),
     ],
 )
 def test_what_a_person_may_get_wrong(
@@ -119,6 +130,10 @@ def test_what_a_person_may_get_wrong(
         (*SUBSCRIBE, "{}", "--ttl", "-5"),
         ("listen",),
         ("publish", "--id", "p1"),
+        ("prune",),
+        ("prune", "speed"),
+        ("prune", "network", "--prunings", "-1"),
+        ("prune", "network", "--worst", "inf"),
     ],
 )
 def test_options_that_make_no_sense(here: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
@@ -126,6 +141,12 @@ def test_options_that_make_no_sense(here: Path, capsys: pytest.CaptureFixture[st
         main(list(words))
     assert ended.value.code == 2
     assert "usage: lacuna" in capsys.readouterr().err
+
+
+def test_ranges_are_not_pruned(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with (here / "lacuna.toml").open("a") as file:
+        file.write('[routing]\nstrategy = "mics"\n')
+    assert "routing.strategy = 'mics': links under mics speak in ranges" in message(capsys, "prune", "network")
 
 
 def test_payload_is_json_or_text() -> None:

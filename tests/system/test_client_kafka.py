@@ -33,7 +33,8 @@ from producers.workloads import Workload
 from state.config import Config, Kafka, parse
 from state.events import Context, EventKind, Reject, read
 from state.messages import Publish, Subscribe, Unsubscribe
-from state.topics import REBUILD, Topics
+from state.topics import PRUNE, REBUILD, Topics
+from state.wish import Wish, read_wish
 
 pytestmark = pytest.mark.system
 
@@ -497,6 +498,22 @@ def test_a_rebuild_is_asked_for_on_the_links(
     Path(file).write_text(text.replace('prefix = "t', 'prefix = "nobody-t'))
     assert main(["rebuild", "--config", file, "--deadline", "2"]) == 2
     assert "Remedy" in capsys.readouterr().err
+
+
+def test_another_pruning_is_asked_for_on_the_links(
+    config: Config, file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    links = ("oslo>paris", "paris>rome")
+    named = [word for link in (*links, links[0]) for word in ("--link", link)]
+    some = run(capsys, "prune", "network", "--prunings", "7", "--worst", "0.5", *named, "--config", file)
+    every = run(capsys, "prune", "off", "--config", file)
+    records = log_of(config.kafka, some["topic"])
+    directions = [f"{a}>{b}" for a, b in config.overlay.directions()]
+    assert [record.key for record in records] == [PRUNE, PRUNE]
+    assert [read_wish(record.value, directions) for record in records] == [Wish("network", 7, 0.5, links), Wish("off")]
+    assert (some["prune"], some["prunings"], some["worst"], some["links"]) == ("network", 7, 0.5, list(links))
+    assert (every["prune"], every["links"], every["offset"]) == ("off", directions, some["offset"] + 1)
+    assert "prunings" not in every
 
 
 def test_a_refused_one_liner(file: str, capsys: pytest.CaptureFixture[str]) -> None:
