@@ -53,8 +53,6 @@ MIDDLE = BROKERS // 2
 BEND = BENDS["network"]
 EARLY = 0.35
 SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 1.0)
-CHUNK = 250
-"""Events matched at once: by memory an event may match tens of thousands of subscriptions."""
 TIMED = 250
 """Events that are timed at each place."""
 PUBLISHED = {"associations_at_bend": 0.33, "traffic_at_bend": 1.37, "filtering_time_at_bend": 0.47}
@@ -219,15 +217,8 @@ class Clock:
 
 def _traffic(scene: Scene, trees: list[Filter]) -> tuple[float, float]:
     """The share of subscriptions that an event matches, and how many brokers of the line it reaches."""
-    index = _index(scene, trees, "few")
-    matches, reached = 0, 0
-    for begin in range(0, len(scene.points), CHUNK):
-        which, slots = index.matching(scene.points[begin : begin + CHUNK])
-        wanted = np.zeros((min(CHUNK, len(scene.points) - begin), BROKERS), np.bool_)
-        wanted[which, scene.homes[slots]] = True
-        matches += len(which)
-        reached += int(brokers_reached(wanted, scene.sources[begin : begin + CHUNK]).sum())
-    return matches / len(scene.points) / len(trees), reached / len(scene.points)
+    matches, wanted = _index(scene, trees, "few").tally(scene.points, scene.homes, BROKERS)
+    return float(matches.mean()) / len(trees), float(brokers_reached(wanted, scene.sources).mean())
 
 
 def brokers_reached(wanted: NDArray[np.bool_], sources: NDArray[np.int64]) -> NDArray[np.int64]:

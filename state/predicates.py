@@ -34,7 +34,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from math import prod
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -210,7 +210,7 @@ def _match(
     found = np.empty(slots + 1, np.int64)
     total = 0
     for p in range(len(points)):
-        base += 4096
+        base += STRIDE
         n = _candidates(points[p], base, counts, needed, found, layout, borders, nodes, items, owners_from, owners)
         if not first:
             found[:n].sort()
@@ -228,6 +228,42 @@ def _match(
                 if first:
                     break
     return who[:total].copy(), what[:total].copy()
+
+
+@kernel
+def _tally(
+    points: Keys,
+    labels: Ints,
+    held: Ints,
+    seen: NDArray[np.bool_],
+    base: int,
+    built: int,
+    slots: int,
+    code: Ints,
+    begins: Ints,
+    alive: NDArray[np.bool_],
+    counts: Ints,
+    needed: Ints,
+    layout: Ints,
+    borders: Ints,
+    nodes: Ints,
+    items: Ints,
+    owners_from: Ints,
+    owners: Ints,
+) -> None:
+    """Count the trees that hold at each point into `held`, and mark their labels in `seen`."""
+    found = np.empty(slots + 1, np.int64)
+    for p in range(len(points)):
+        base += STRIDE
+        n = _candidates(points[p], base, counts, needed, found, layout, borders, nodes, items, owners_from, owners)
+        for slot in range(built, slots):
+            found[n] = slot
+            n += 1
+        for k in range(n):
+            slot = found[k]
+            if alive[slot] and _evaluate(code, begins[slot], points[p]):
+                held[p] += 1
+                seen[p, labels[slot]] = True
 
 
 @kernel
@@ -327,16 +363,29 @@ class Predicates:
         """All pairs (point, slot of an entry that holds it), by point, then in order of arrival."""
         return self._matched(points, first=False)
 
+    def tally(self, points: Keys, labels: Ints, most: int) -> tuple[Ints, NDArray[np.bool_]]:
+        """For each point, how many entries hold it, and which of `most` labels, one a slot, they have.
+
+        The same as counting what `matching` finds, without writing it down: a point may be held by most of the table.
+        """
+        held, seen = np.zeros(len(points), np.int64), np.zeros((len(points), most), np.bool_)
+        _tally(points, labels, held, seen, *self._counting(len(points)))
+        return held, seen
+
     def matching_all_trees(self, points: Keys) -> tuple[Ints, Ints]:
         """The same by looking at every tree: for measuring and for tests."""
         return _match_all_trees(points, self._count, self._code, self._begins, self._alive)
 
     def _matched(self, points: Keys, *, first: bool) -> tuple[Ints, Ints]:
+        return _match(points, first, *self._counting(len(points)))
+
+    def _counting(self, points: int) -> tuple[Any, ...]:
+        """What the kernels need to count for so many points: where counts begin, what is built, trees and index."""
         if self._base > 2**62:
             self._counts[:] = self._base = 0
-        base, self._base = self._base, self._base + STRIDE * (len(points) + 1)
+        base, self._base = self._base, self._base + STRIDE * (points + 1)
         stored = (self._code, self._begins, self._alive, self._counts, self._needed)
-        return _match(points, first, base, self._built, self._count, *stored, *self._index)
+        return base, self._built, self._count, *stored, *self._index
 
     # storing
 

@@ -96,7 +96,7 @@ def test_a_bootstrap_that_is_none(here: Path, capsys: pytest.CaptureFixture[str]
         ((*SUBSCRIBE, '{"price": [10, 20'), """--where = '{"price": [10, 20': it is not JSON"""),
         ((*SUBSCRIBE, '{"price": [1, 2], "price": [3, 4]}'), "a name stands twice in one object"),
         ((*PUBLISH, "[1, 2]"), "--at = '[1, 2]': it is not a JSON object. Remedy: write it as"),
-        (("publish", "--at", POINT), "--broker = None: there are 2 brokers. Remedy: name one of oslo, paris."),
+        (("publish", "--at", POINT), "--broker: there are 2 brokers. Remedy: name one of oslo, paris."),
         (("publish", "--broker", "rome", "--at", POINT), "broker = 'rome': the overlay has no such broker"),
         (
             ("produce", "zipf", "--out", "f", "--rate", "5"),

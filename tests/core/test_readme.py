@@ -44,8 +44,8 @@ def test_the_commands_of_pruning_run_as_given(
     text = (Path(__file__).parents[2] / "docs" / "pruning.md").read_text()
     monkeypatch.chdir(tmp_path)
     Path("auctions.toml").write_text(block("toml", text))
-    commands = re.findall(r"^    lacuna (.*)", text, re.M)
-    assert [command.split()[0] for command in commands] == ["produce", "simulate"]
+    commands = re.findall(r"^    lacuna ((?:produce|simulate) .*)", text, re.M)
+    assert len(commands) == 2
     for command in commands:
         assert main(shlex.split(command.replace("000", ""))) == 0
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
