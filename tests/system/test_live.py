@@ -25,6 +25,7 @@ from producers.workloads import Workload
 from state.codec import encode
 from state.config import parse
 from state.events import Context, Reject, read
+from state.messages import LOCAL
 from tests.core.oracle import Oracle
 from tests.core.shell import Shell
 from tests.core.test_events import BAD
@@ -128,7 +129,10 @@ spark.stop()
 
 
 def test_live_equals_simulated_and_replayed(job: Job) -> None:
-    """One history, with Boolean filters and pruned links: deliveries as simulated, tables and state as replayed."""
+    """One history, with Boolean filters and pruned links: deliveries as simulated, tables and state as replayed.
+
+    Pruning is switched off and on by command in the middle of it, and stays so across a restart.
+    """
     job.route('{name = "auto", prune = "network", prunings = 100}')
     changes, publications = split(list(Workload("zipf", 200, 300).events(job.config)))
     changes += [
@@ -139,16 +143,56 @@ def test_live_equals_simulated_and_replayed(job: Job) -> None:
     job.start("--maintain", "0.001")
     send(job, changes)
     job.settle()
-    send(job, publications)
+    send(job, publications[:100])
+    job.archive_settled()
+    await_pruned(job, set(links_of(job)))
+    prune(job, "off")
+    await_pruned(job, set())
+    assert job.terminate() == 0
+    job.start("--maintain", "0.001")
+    send(job, publications[100:200])
+    job.archive_settled()
+    assert pruned_links(job) == set(), "a restart does not end what was asked for"
+    prune(job, "memory", "--prunings", "7", "--link", "paris>oslo")
+    await_pruned(job, {"paris>oslo"})
+    assert prunings_of(job)["paris>oslo"] == 7
+    prune(job, "configured")
+    await_pruned(job, set(links_of(job)))
+    send(job, publications[200:])
     job.archive_settled()
     wait_until(lambda: "OPTIMIZE" in operations(job), "the tables are maintained by schedule")
     check_second_router_refused(job)
     assert job.terminate() == 0
     shell = check_everything(job, changes + publications)
     check_states(job, shell)
-    assert sum(row["prunings"] or 0 for row in job.rows("metrics")) > 0
     assert simulated(job, changes + publications) == expected(changes + publications)
     check_other_readers(job)
+
+
+def links_of(job: Job) -> list[str]:
+    return [f"{a}>{b}" for a, b in job.config.overlay.directions()]
+
+
+def prune(job: Job, *words: str) -> None:
+    """Ask for another pruning, as an operator does."""
+    command = [PROGRAM, "prune", *words, "--config", str(job.file), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["asked"]
+
+
+def prunings_of(job: Job) -> dict[str, int | None]:
+    """The prunings done on each link, by its latest row of metrics."""
+    rows = sorted(job.rows("metrics"), key=lambda row: row["batch"])
+    return {f"{row['broker']}>{row['link']}": row["prunings"] for row in rows if row["link"] != LOCAL}
+
+
+def pruned_links(job: Job) -> set[str]:
+    return {link for link, prunings in prunings_of(job).items() if prunings is not None}
+
+
+def await_pruned(job: Job, links: set[str]) -> None:
+    """Wait until the table of metrics says that these links prune, and no other."""
+    wait_until(lambda: pruned_links(job) == links, f"{', '.join(sorted(links)) or 'no link'} prunes")
 
 
 def operations(job: Job) -> set[str]:
