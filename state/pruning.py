@@ -237,7 +237,7 @@ def _options(tree: Filter, selectivity: Selectivity, lowest: bool, above: Or | N
         others = kind.add(left[k], right[k + 1])
         for option in inner:
             whole = kind.done(kind.add(others, kind.of(option.rated)))
-            merges = option.merges or sizes[k] - option.saved in sizes
+            merges = option.merges or LEAF_BYTES < sizes[k] - option.saved in sizes  # a predicate: see `_dissolved`
             found.append(Option((k, *option.path), whole, option.saved, merges))
         if isinstance(tree, And) and not (lowest and inner):
             nodes, merges = _dissolved(tree, k, above)
