@@ -86,8 +86,12 @@ def amount() -> Rule:
     )
 
 
-PRUNING = {"prune": one_of(*DIMENSIONS), "prunings": whole(0), "worst": amount()}
-COMMON = {"covering": one_of("lazy", "active"), **PRUNING}
+COMMON = {
+    "covering": one_of("lazy", "active"),
+    "prune": one_of(*DIMENSIONS),
+    "prunings": whole(0),
+    "worst": amount(),
+}
 PARAMETERS: dict[str, dict[str, Rule]] = {
     "flood": {},
     "cover": {"index": one_of("auto", "tree", "rows")},
@@ -155,8 +159,6 @@ class Spec:
             raise ConfigError(where, name, "no such strategy", f"choose one of {', '.join(PARAMETERS)}")
         rules = {**COMMON, **PARAMETERS[name]}
         parameters = {key: value for key, value in table.items() if key != "name"}
-        if name == BY_RANGES:
-            _refuse_pruning(parameters, where)
         for key, value in parameters.items():
             _check_parameter(name, key, value, rules, where)
         covering = str(parameters.pop("covering", "lazy"))
@@ -208,12 +210,6 @@ def _pruning(parameters: dict[str, Any], where: str) -> Pruning | None:
             rule = f"there is nothing to stop without prune = {' or '.join(repr(d) for d in DIMENSIONS)}"
             raise ConfigError(f"{where}.{key}", value, rule, f"add prune, or remove {key}")
     return None
-
-
-def _refuse_pruning(parameters: Mapping[str, object], where: str) -> None:
-    for key in (key for key in PRUNING if key in parameters):
-        rule = f"under {BY_RANGES} links speak in ranges of a curve: there is no filter to prune"
-        raise ConfigError(f"{where}.{key}", parameters[key], rule, "remove it, or choose another strategy")
 
 
 def _inner(given: object, where: str) -> Spec:

@@ -264,9 +264,6 @@ def test_another_strategy_for_all_is_checked_too() -> None:
         ({"dims": [3]}, "dims"),
         ({"dims": ["x", "y", "x"]}, "dims"),
         ({"budget": 3}, "budget"),
-        ({"prune": "network"}, "prune"),
-        ({"prunings": 3}, "prunings"),
-        ({"worst": 0.5}, "worst"),
     ],
 )
 def test_a_bad_parameter_is_refused(table: dict[str, Any], where: str) -> None:

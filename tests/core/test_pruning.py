@@ -488,6 +488,9 @@ def test_a_link_that_prunes_nothing_has_no_pruned_table() -> None:
         _ = link.pruned
 
 
-def test_where_links_speak_in_ranges_there_is_nothing_to_prune() -> None:
-    with pytest.raises(ConfigError, match="no filter to prune"):
-        line('{name = "mics", prune = "network"}', [], [])
+def test_where_links_speak_in_ranges_nothing_is_pruned() -> None:
+    history, shots = many(5)
+    network, diary = line('{name = "mics", prune = "network"}', history, shots)
+    link = network.groups["b2"]["b1"]
+    assert isinstance(link, Link) and link.learned is None
+    assert diary.deliveries == line('"flood"', history, shots)[1].deliveries
