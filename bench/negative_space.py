@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,7 @@ def run(step: Step, *, quick: bool) -> Report:
     _redundant(report, count)
     step("figures 12 to 15: k and the selection")
     _approximations(report, count)
+    report.details["claims"] = claims(report.details)
     step("time per decision: R-tree, tree, on demand")
     _times(report, count, 0.1 if quick else 1.0, 3 if quick else 5)
     step("on demand with more and more subscriptions")
@@ -188,6 +190,32 @@ def _approximations(report: Report, count: int) -> None:
     figures = {12: (extra, by_k), 13: (rectangles, by_k), 14: (extra, by_select), 15: (rectangles, by_select)}
     for number, (series, names) in figures.items():
         report.details[f"figure_{number}"] = {"n": marks, **{name: series[name] for name in names}}
+
+
+def claims(details: Mapping[str, Any]) -> dict[str, bool]:
+    """What the paper says in words about figures of which it prints no numbers, and whether it is so here."""
+    redundant = [details["figure_10"][f"{dims}d"] for dims in (2, 3, 4)]
+    extra, kept, found, left = (_ends(details[f"figure_{number}"]) for number in (12, 13, 14, 15))
+    return {
+        "figure 10: subsumption finds more than covering": all(
+            s > c for row in redundant for s, c in zip(row["subsumption"], row["covering"], strict=True)
+        ),
+        "figure 10: fewer are redundant in more attributes": all(
+            few["subsumption"][-1] > more["subsumption"][-1] for few, more in pairwise(redundant)
+        ),
+        "figure 12: k from 10 to 50 gains more than from 50 to 100": (
+            extra["k=50"] - extra["k=10"] > extra["k=100"] - extra["k=50"]
+        ),
+        "figure 13: k = 100 keeps more rectangles than 50": kept["k=100"] > kept["k=50"],
+        "figure 14: the ratio finds most": found["ratio"] == max(found.values()),
+        "figure 14: benefit finds more than cost": found["benefit"] > found["cost"],
+        "figure 15: the ratio keeps the fewest rectangles": left["ratio"] == min(left.values()),
+    }
+
+
+def _ends(figure: Mapping[str, list[int]]) -> dict[str, int]:
+    """The last value of each curve."""
+    return {name: values[-1] for name, values in figure.items() if name != "n"}
 
 
 # Time per decision
