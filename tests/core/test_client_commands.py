@@ -10,17 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from lacuna import client_commands
 from lacuna.__main__ import main
 from lacuna.client_commands import _payload, read_filter
 from producers.auctions import SPACE
 from producers.produce import Pace
-from producers.sender import Place
 from producers.workloads import WORKLOADS, Workload
-from state.config import Config, parse
+from state.config import parse
 from state.errors import ConfigError
 from state.where import asked
-from state.wish import Wish
 
 CONFIG = """
 [space]
@@ -144,39 +141,6 @@ def test_options_that_make_no_sense(here: Path, capsys: pytest.CaptureFixture[st
         main(list(words))
     assert ended.value.code == 2
     assert "usage: lacuna" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("words", "wish"),
-    [
-        (("off",), Wish("off")),
-        (("configured", "--link", "paris>oslo"), Wish("configured", links=("paris>oslo",))),
-        (("network", "--prunings", "0"), Wish("network", 0)),
-        (("memory", "--worst", "24", *("--link", "oslo>paris") * 2), Wish("memory", None, 24.0, ("oslo>paris",))),
-    ],
-)
-def test_what_is_asked_of_pruning(
-    here: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    words: tuple[str, ...],
-    wish: Wish,
-) -> None:
-    sent = []
-
-    def ask(config: Config, wish: Wish, *, deadline: float) -> Place:
-        sent.append((wish, deadline))
-        return Place("lacuna.links", 0, 8)
-
-    monkeypatch.setattr(client_commands, "ask_prune", ask)
-    assert main(["prune", *words, "--deadline", "3", "--json"]) == 0
-    assert sent == [(wish, 3.0)]
-    told = json.loads(capsys.readouterr().out)
-    assert (told["asked"], told["prune"], told["offset"]) == (True, wish.prune, 8)
-    assert told["links"] == list(wish.links or ("oslo>paris", "paris>oslo"))
-    assert (told.get("prunings"), told.get("worst")) == (wish.prunings, wish.worst)
-    assert main(["prune", *words, "--deadline", "3"]) == 0
-    assert told["links"][0] in capsys.readouterr().out
 
 
 def test_ranges_are_not_pruned(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -507,10 +507,12 @@ def test_another_pruning_is_asked_for_on_the_links(
     named = [word for link in (*links, links[0]) for word in ("--link", link)]
     some = run(capsys, "prune", "network", "--prunings", "7", "--worst", "0.5", *named, "--config", file)
     every = run(capsys, "prune", "off", "--config", file)
+    run(capsys, "prune", "configured", "--link", links[1], "--config", file)
     records = log_of(config.kafka, some["topic"])
     directions = [f"{a}>{b}" for a, b in config.overlay.directions()]
-    assert [record.key for record in records] == [PRUNE, PRUNE]
-    assert [read_wish(record.value, directions) for record in records] == [Wish("network", 7, 0.5, links), Wish("off")]
+    wishes = [Wish("network", 7, 0.5, links), Wish("off"), Wish("configured", links=links[1:])]
+    assert [record.key for record in records] == [PRUNE] * 3
+    assert [read_wish(record.value, directions) for record in records] == wishes
     assert (some["prune"], some["prunings"], some["worst"], some["links"]) == ("network", 7, 0.5, list(links))
     assert (every["prune"], every["links"], every["offset"]) == ("off", directions, some["offset"] + 1)
     assert "prunings" not in every
