@@ -32,7 +32,7 @@ from producers.topics import ensure_topics
 from producers.workloads import WORKLOADS, Workload
 from state.config import Config
 from state.errors import ConfigError
-from state.events import KINDS
+from state.events import KINDS, once
 from state.pruning import DIMENSIONS
 from state.strategies import COMMON
 from state.wish import WISHES, Wish
@@ -314,7 +314,7 @@ def read_filter(text: str) -> dict[str, Any] | list[Any] | str:
 
 def _json(option: str, text: str) -> object:
     try:
-        return json.loads(text, object_pairs_hook=_once)
+        return json.loads(text, object_pairs_hook=once)
     except (ValueError, RecursionError) as error:
         raise ConfigError(option, text, f"it is not JSON: {error}", WRITTEN[option]) from None
 
@@ -323,14 +323,6 @@ def _object(option: str, text: str) -> dict[str, Any]:
     value = _json(option, text)
     if not isinstance(value, dict):
         raise ConfigError(option, text, "it is not a JSON object", WRITTEN[option])
-    return value
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object in which no name stands twice: which of the two would be meant?"""
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        raise ValueError("a name stands twice in one object")
     return value
 
 

@@ -294,6 +294,14 @@ def _refuse_duplicates(value: bytes) -> None:
         raise _Refused("json", f"not JSON: {error}") from None
 
 
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object in which no name stands twice: which of the two would be meant?"""
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        raise ValueError("a name stands twice in one object")
+    return value
+
+
 def _text(value: bytes) -> str:
     try:
         return value.decode()

@@ -17,11 +17,11 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 from math import inf
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Literal, cast
 
 import msgspec
 
-from state.events import Reject
+from state.events import Reject, once
 from state.pruning import DIMENSIONS, Dimension, Pruning
 
 OFF, CONFIGURED = "off", "configured"
@@ -76,7 +76,7 @@ write_wish = msgspec.json.Encoder().encode
 def read_wish(value: bytes, links: Collection[str]) -> Wish | Reject:
     """The wish in a record, or why it is none; `links` are those that there are. It never raises."""
     try:
-        wish = msgspec.convert(json.loads(value.decode(), object_pairs_hook=_once), Wish)
+        wish = msgspec.convert(json.loads(value.decode(), object_pairs_hook=once), Wish)
     except UnicodeDecodeError as error:
         return _refused("utf8", f"byte {error.start} is not UTF-8")
     except (ValueError, RecursionError) as error:
@@ -87,9 +87,3 @@ def read_wish(value: bytes, links: Collection[str]) -> Wish | Reject:
 
 def _refused(rule: str, why: str) -> Reject:
     return Reject(rule, f"a wish about pruning: {why}"[:MOST_SAID])
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(dict(pairs)) < len(pairs):
-        raise ValueError("a name stands twice in one object")
-    return dict(pairs)
