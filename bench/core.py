@@ -22,14 +22,14 @@ from rtree import index as rtree_index
 from bench.report import Report, Step, median, ratio
 from lacuna.simulate import simulate
 from producers.workloads import Workload, Zipf
-from state.boxes import Box, Boxes
-from state.boxindex import BoxIndex
 from state.config import Config, parse
-from state.messages import Name
-from state.negative import NegativeRtree, NegativeTree
+from state.geometry.boxes import Box, Boxes
+from state.geometry.boxindex import BoxIndex
+from state.geometry.negative import NegativeRtree, NegativeTree
+from state.protocol.messages import Name
+from state.routing.told import Told
 from state.space import Keys
 from state.strategies import Spec
-from state.told import Told
 
 DOMAIN = 1000
 SEVEN_BROKERS = """

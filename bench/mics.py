@@ -30,21 +30,21 @@ from numpy.typing import NDArray
 
 from bench.plot import lines
 from bench.report import Report, Step, median, ratio, seconds
-from state.boxes import Box, Boxes
-from state.boxindex import BoxIndex
-from state.cells import Grid
-from state.codec import encode
 from state.config import parse
-from state.hilbert import Cells, Curve, Ranges, keys_of_cells, merge, turns
+from state.curves.cells import Grid
+from state.curves.hilbert import Cells, Curve, Ranges, keys_of_cells, merge, turns
+from state.curves.rangeindex import RangeIndex
+from state.curves.ranges import RangeTable
+from state.geometry.boxes import Box, Boxes
+from state.geometry.boxindex import BoxIndex
 from state.kernels import kernel
-from state.link import group
-from state.messages import LOCAL, Name, Stamp, Subscribe
-from state.rangeindex import RangeIndex
-from state.ranges import RangeTable
-from state.rangetold import RangeHeard
+from state.protocol.messages import LOCAL, Name, Stamp, Subscribe
+from state.routing.link import group
+from state.routing.rangetold import RangeHeard
+from state.routing.told import Told
 from state.space import Attribute, Space
+from state.storage.codec import encode
 from state.strategies import Spec
-from state.told import Told
 
 BITS, SIDE = 8, 256
 ZIPF = 1.0

@@ -29,8 +29,8 @@ import numpy as np
 
 from bench.core import domain_of, named, times_told, told_of, zipf_boxes
 from bench.report import Report, Step, median
-from state.boxes import Box
-from state.negative import NegativeRtree, NegativeSpace, NegativeTree
+from state.geometry.boxes import Box
+from state.geometry.negative import NegativeRtree, NegativeSpace, NegativeTree
 from state.space import Keys
 from state.strategies import Spec
 

@@ -33,13 +33,13 @@ from numpy.typing import NDArray
 from bench.core import DOMAIN, named, told_of
 from bench.plot import lines
 from bench.report import Report, Step, seconds
-from state.conflict import ConflictTable
-from state.cover import GAP, UNKNOWN
-from state.rspc import guess, guesses, least_share, shares
+from state.geometry.cover import GAP, UNKNOWN
+from state.routing.told import Decision, Told
 from state.space import Attribute, Keys, Space
 from state.strategies import Spec
 from state.strategies.base import BUDGET
-from state.told import Decision, Told
+from state.strategies.probabilistic.conflict import ConflictTable
+from state.strategies.probabilistic.rspc import guess, guesses, least_share, shares
 
 WIDTH = 1_000_000
 """Keys in each side of s, which begins at 0 everywhere; others may reach beyond it."""

@@ -37,16 +37,16 @@ from numpy.typing import NDArray
 from bench.plot import OUT
 from bench.report import Report, Step, ratio, seconds
 from producers.auctions import SPACE, Auctions
-from state.boxes import Box, stack
-from state.boxindex import BoxIndex
 from state.config import parse
-from state.filters import Filter, boxes_of, leaves
-from state.messages import Name
-from state.predicates import Counted, Predicates
-from state.pruning import BENDS, DIMENSIONS, Dimension, steps
-from state.selectivity import Selectivities
+from state.filters.pruning import BENDS, DIMENSIONS, Dimension, steps
+from state.filters.selectivity import Selectivities
+from state.filters.trees import Filter, boxes_of, leaves
+from state.filters.where import parse as parse_filter
+from state.geometry.boxes import Box, stack
+from state.geometry.boxindex import BoxIndex
+from state.matching.predicates import Counted, Predicates
+from state.protocol.messages import Name
 from state.space import Keys, Space
-from state.where import parse as parse_filter
 
 BROKERS = 5
 MIDDLE = BROKERS // 2

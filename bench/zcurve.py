@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 from bench.core import DOMAIN, bulk_rtree, named, random_boxes, told_of, zipf_boxes
 from bench.plot import lines
 from bench.report import Report, Step, median, seconds
-from state.boxindex import BoxIndex
-from state.dominance import Dominance
+from state.curves.zcurve import cubes_needed, leading_bits, runs_needed
+from state.geometry.boxindex import BoxIndex
+from state.geometry.dominance import Dominance
 from state.space import Keys
 from state.strategies import Spec
 from state.strategies.zcurve import BITS, BUDGET, EPSILON
-from state.zcurve import cubes_needed, leading_bits, runs_needed
 
 EPSILONS = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01)
 WIDEST = 0.2

@@ -36,12 +36,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lacuna.simulate import Tally
-from state.boxes import Box, stack
 from state.config import Config, parse
-from state.link import Local
-from state.messages import Message, Name, Publish, Stamp, Subscribe, Unsubscribe
-from state.overlay import Batch, Network
-from state.rspc import guess, shares
+from state.geometry.boxes import Box, stack
+from state.protocol.messages import Message, Name, Publish, Stamp, Subscribe, Unsubscribe
+from state.routing.link import Local
+from state.routing.overlay import Batch, Network
+from state.strategies.probabilistic.rspc import guess, shares
 
 SIDE = 1000
 ROOM = 10**6

@@ -32,10 +32,10 @@ from producers.topics import ensure_topics
 from producers.workloads import WORKLOADS, Workload
 from state.config import Config
 from state.errors import ConfigError
-from state.events import KINDS, once
-from state.pruning import DIMENSIONS
+from state.filters.pruning import DIMENSIONS
+from state.protocol.commands import WISHES, Wish
+from state.protocol.events import KINDS, once
 from state.strategies import COMMON
-from state.wish import WISHES, Wish
 
 Parser = argparse.ArgumentParser
 Subparsers = Any

@@ -18,12 +18,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lacuna.history import active_after, active_at, name_of, shape_of
-from state.boxes import Boxes, meets, stack
-from state.boxlist import BoxList
-from state.cover import COVERED
-from state.messages import Name
-from state.rows import Row
+from state.geometry.boxes import Boxes, meets, stack
+from state.geometry.cover import COVERED
+from state.matching.boxlist import BoxList
+from state.protocol.messages import Name
 from state.space import Space
+from state.storage.rows import Row
 from state.strategies.base import BUDGET, merged
 
 Active = Mapping[Name, Boxes | None]

@@ -34,7 +34,7 @@ from producers.sender import Sender
 from producers.topics import ensure_topics
 from producers.workloads import Event, Workload
 from state.config import Config, parse
-from state.rows import TABLES
+from state.storage.rows import TABLES
 from streaming.checkpoint import adopt
 from streaming.pipeline import Engine
 from streaming.service import Service

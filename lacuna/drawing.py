@@ -22,12 +22,12 @@ import numpy as np
 
 from lacuna.coverers import Active, coverers_now
 from lacuna.history import Source, name_of, shape_of, stands, witness_of
-from state.boxes import Boxes, stack
 from state.errors import LacunaError
-from state.messages import Name
-from state.negative import NegativeTree
-from state.rows import MOST_SHAPE, Row
+from state.geometry.boxes import Boxes, stack
+from state.geometry.negative import NegativeTree
+from state.protocol.messages import Name
 from state.space import Attribute, Keys, Space
+from state.storage.rows import MOST_SHAPE, Row
 
 FORMATS = (".png", ".svg")
 MOST_LABELS = 20

@@ -38,9 +38,9 @@ from lacuna.explain_filter import explain_filter, show_filter
 from lacuna.history import GONE, Source, name_of, stands
 from state.config import Config
 from state.errors import LacunaError
-from state.messages import Name
-from state.rows import Row
+from state.protocol.messages import Name
 from state.space import Space
+from state.storage.rows import Row
 
 Subparsers = Any
 STATES = {

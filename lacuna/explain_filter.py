@@ -1,7 +1,7 @@
 """What a filter is: its tree, its boxes, what travels of it, how selective it is, where it lies on a curve.
 
 Selectivities are those of publications that are uniform over the space: what every link begins with before it has seen
-any (see `state.selectivity`).
+any (see `state.filters.selectivity`).
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Any
 from rich.table import Table
 
 from lacuna.console import console
-from state.boxes import stack, volume
 from state.config import Config
 from state.errors import LacunaError
-from state.filters import Filter, Leaf, leaves, of_boxes, pmin, to_text
-from state.pruning import Estimate, estimate, size
-from state.rangetold import MOST, grid_of
-from state.selectivity import Selectivities
+from state.filters.pruning import Estimate, estimate, size
+from state.filters.selectivity import Selectivities
+from state.filters.trees import Filter, Leaf, leaves, of_boxes, pmin, to_text
+from state.filters.where import Asked, asked
+from state.geometry.boxes import stack, volume
+from state.routing.rangetold import MOST, grid_of
 from state.space import Space, ValueRefused
 from state.strategies import BY_RANGES, Spec
-from state.where import Asked, asked
 
 MOST_SHOWN = 20
 """Boxes and ranges that a person is shown."""

@@ -27,11 +27,11 @@ from lacuna.client_commands import show_summary
 from lacuna.config_file import read_config, read_text
 from lacuna.steps import steps
 from producers.history import past_events
-from state.cells import BITS
 from state.config import Config, parse
+from state.curves.cells import BITS
 from state.errors import LacunaError
-from state.events import Context, Reject, read_line
-from state.messages import Message, Publish, Subscribe
+from state.protocol.events import Context, Reject, read_line
+from state.protocol.messages import Message, Publish, Subscribe
 from state.space import Attribute, Keys, Space
 
 HEADER = re.compile(r"\s*\[\[?\s*([A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')\s*[.\]].*")

@@ -1,7 +1,7 @@
 """What the tables remember about subscriptions: decisions, read from the lake or from the files of a simulation.
 
-The lake is read by delta-rs; Spark is not needed. Rows come as `state.rows` makes them: `witness` as a filter, `shape`
-as a list of filters (the disjoint boxes of the subscription), or null.
+The lake is read by delta-rs; Spark is not needed. Rows come as `state.storage.rows` makes them: `witness` as a filter,
+`shape` as a list of filters (the disjoint boxes of the subscription), or null.
 
 Order. A simulation writes its rows in the order in which things happened; `batch` is there the line that was the cause,
 which with a seed is no order. In the lake files come back in any order, but all rows of one link come from one group:
@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from state.boxes import Boxes, boxes_where
 from state.config import Config
 from state.errors import LacunaError
-from state.messages import Name
-from state.rows import Row
+from state.geometry.boxes import Boxes, boxes_where
+from state.protocol.messages import Name
 from state.space import Space
+from state.storage.rows import Row
 
 TOLD = ("forward", "promote")
 """Actions after which the neighbour is told."""

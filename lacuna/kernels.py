@@ -17,7 +17,7 @@ from lacuna.simulate import simulate
 from lacuna.steps import steps
 from producers.workloads import Workload
 from state.config import parse
-from state.pruning import Pruning
+from state.filters.pruning import Pruning
 from state.strategies import PARAMETERS, Spec
 
 CONFIG = """

@@ -15,8 +15,8 @@ Everything that is reported can be left out at once (`redundancy`). With `--agai
 broker and the file does not speak about is kept in any case. Only subscriptions of the same broker are compared: what
 comes from another broker covers on some of its links and not on others.
 
-A Boolean filter of more than 64 boxes travels as a more general one (`state.where`). It is judged by what its client
-asks for, up to 512 boxes; beyond that it is found redundant if even the more general one is, and covers nothing.
+A Boolean filter of more than 64 boxes travels as a more general one (`state.filters.where`). It is judged by what its
+client asks for, up to 512 boxes; beyond that it is found redundant if even the more general one is, and covers nothing.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from lacuna.config_file import read_config
 from lacuna.console import console
 from lacuna.history import Source, standing
 from lacuna.redundancy import redundant
-from state.boxes import Boxes
 from state.config import Config
-from state.events import Context, Reject, read_line
-from state.filters import MOST_TERMS, Filter, boxes_of
-from state.ledger import Ledger
-from state.messages import Name, Subscribe, Unsubscribe
+from state.filters.trees import MOST_TERMS, Filter, boxes_of
+from state.geometry.boxes import Boxes
+from state.protocol.events import Context, Reject, read_line
+from state.protocol.ledger import Ledger
+from state.protocol.messages import Name, Subscribe, Unsubscribe
 
 Subparsers = Any
 EMPTY_RULES = ("empty", "inverted", "nothing")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from state.rows import TABLES
+from state.storage.rows import TABLES
 
 Subparsers = Any
 Run = Callable[[argparse.Namespace], int]

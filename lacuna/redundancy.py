@@ -26,10 +26,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lacuna.coverers import certificate
-from state.boxes import Boxes, stack, volume
-from state.boxlist import BoxList
-from state.cover import COVERED, cover
-from state.messages import Name
+from state.geometry.boxes import Boxes, stack, volume
+from state.geometry.cover import COVERED, cover
+from state.matching.boxlist import BoxList
+from state.protocol.messages import Name
 from state.space import Space
 from state.strategies.base import BUDGET, certified
 

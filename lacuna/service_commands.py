@@ -26,7 +26,7 @@ from lacuna.local import local_kafka, spark_jars
 from producers.topics import ensure_topics
 from state.config import Config
 from state.errors import LacunaError
-from state.rows import TABLES
+from state.storage.rows import TABLES
 from streaming.checkpoint import adopt, known
 from streaming.maintenance import maintain, next_due, rebuild
 from streaming.pipeline import Engine, session

@@ -27,13 +27,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from state.codec import encode
 from state.config import Config
-from state.events import Context, Reject, read_line
-from state.link import Link, Local
-from state.messages import Message, Name, Publish, Request, Subscribe
-from state.overlay import Batch, Network
-from state.rows import (
+from state.protocol.events import Context, Reject, read_line
+from state.protocol.messages import Message, Name, Publish, Request, Subscribe
+from state.routing.link import Link, Local
+from state.routing.overlay import Batch, Network
+from state.routing.told import Action, Decision
+from state.storage.codec import encode
+from state.storage.rows import (
     TABLES,
     Row,
     count_decisions,
@@ -44,7 +45,6 @@ from state.rows import (
     reject_row,
     route_row,
 )
-from state.told import Action, Decision
 
 ACTIONS = get_args(Action)
 SAID = ("forward", "promote", "cancel")

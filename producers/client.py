@@ -29,7 +29,7 @@ from producers.deliveries import Deliveries
 from producers.sender import Sender, Sent
 from state.config import Config, parse
 from state.errors import ConfigError
-from state.events import MOST_NAME
+from state.protocol.events import MOST_NAME
 
 Where = Mapping[str, Any] | list[Any] | str
 """An object of ranges, a list of alternatives, or a text such as "price < 20 OR volume > 500"."""

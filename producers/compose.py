@@ -10,7 +10,7 @@ is the clock in microseconds, or one more than the last where the clock stands o
 After a restart it goes on above what was, as long as the clock does. Two programs that change the same subscription are
 in the order of their clocks.
 
-The check is the router's own (`state.events`): what passes here is not rejected there.
+The check is the router's own (`state.protocol.events`): what passes here is not rejected there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 from producers.errors import EventRefused
 from state.config import Config
-from state.events import Context, EventKind, Reject, read
+from state.protocol.events import Context, EventKind, Reject, read
 from state.space import timestamp_text
 
 Clock = Callable[[], int]

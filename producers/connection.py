@@ -18,7 +18,7 @@ from kafka.partitioner.default import DefaultPartitioner, murmur2
 
 from producers.errors import Unreachable
 from state.errors import ConfigError
-from state.events import MOST_BYTES
+from state.protocol.events import MOST_BYTES
 
 DEADLINE = 10.0
 """Seconds that Kafka may take to answer."""

@@ -13,8 +13,8 @@ from producers.connection import DEADLINE, connect_producer
 from producers.errors import NotConfirmed, TopicMissing
 from producers.sender import Place, Sent
 from state.config import Config
-from state.topics import PRUNE, REBUILD, Topics
-from state.wish import Wish, write_wish
+from state.protocol.commands import Wish, write_wish
+from state.protocol.topics import PRUNE, REBUILD, Topics
 
 
 def ask_rebuild(config: Config, *, deadline: float = DEADLINE) -> Place:

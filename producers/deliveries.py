@@ -38,7 +38,7 @@ from producers.connection import DEADLINE, connect_consumer
 from producers.errors import TopicMissing, Unreachable
 from state.config import NAME, NAME_RULE, Kafka
 from state.errors import ConfigError
-from state.topics import Topics
+from state.protocol.topics import Topics
 
 SLICE = 0.25
 """Seconds of one poll: a wish to stop is noticed after at most so long."""

@@ -13,7 +13,7 @@ What they say: the value, the rule that it breaks or what happened, and the reme
 from __future__ import annotations
 
 from state.errors import LacunaError
-from state.events import RULES, Reject
+from state.protocol.events import RULES, Reject
 
 REMEDIES = {
     "attribute": "name every attribute of [space] in a publication, and no other anywhere",

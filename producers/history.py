@@ -12,8 +12,8 @@ from kafka.errors import KafkaError
 from producers.connection import DEADLINE, connect_consumer
 from producers.errors import TopicMissing, Unreachable
 from state.config import Config
-from state.events import Context, EventKind, Reject, read
-from state.messages import Message
+from state.protocol.events import Context, EventKind, Reject, read
+from state.protocol.messages import Message
 
 POLL_MS = 200
 

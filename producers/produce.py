@@ -14,7 +14,7 @@ from producers.connection import DEADLINE
 from producers.sender import Sender
 from producers.workloads import Workload
 from state.config import Config
-from state.events import KINDS
+from state.protocol.events import KINDS
 
 STEP = 256
 """Progress is told every so many events."""

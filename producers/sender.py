@@ -23,8 +23,8 @@ from producers.compose import Clock, Composer, micros
 from producers.connection import DEADLINE, connect_producer
 from producers.errors import NotConfirmed, TopicMissing
 from state.config import Config
-from state.events import EventKind
-from state.topics import Topics
+from state.protocol.events import EventKind
+from state.protocol.topics import Topics
 
 WINDOW = 10_000
 

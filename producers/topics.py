@@ -23,7 +23,7 @@ from kafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
 from producers.connection import DEADLINE, connect_admin
 from producers.errors import KafkaFailed, Unreachable
-from state.topics import Topics
+from state.protocol.topics import Topics
 
 PAUSE = 0.1
 FOR_EVER = {"retention.ms": "-1", "retention.bytes": "-1"}

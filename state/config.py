@@ -16,10 +16,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from state.errors import ConfigError
-from state.ledger import DAY
-from state.link import Setup
-from state.messages import LOCAL
-from state.rangetold import grid_of
+from state.protocol.ledger import DAY
+from state.protocol.messages import LOCAL
+from state.routing.link import Setup
+from state.routing.rangetold import grid_of
 from state.space import KINDS, LARGEST_INT, Attribute, Kind, Space, ValueRefused
 from state.strategies import BY_RANGES, Spec
 

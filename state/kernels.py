@@ -25,7 +25,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 def _fingerprint() -> str:
     """A name for the text of all modules that hold kernels."""
-    texts = (path.read_bytes() for path in sorted(HERE.glob("*.py")))
+    texts = (path.read_bytes() for path in sorted(HERE.rglob("*.py")))
     return hashlib.sha256(b"".join(text for text in texts if MARK in text)).hexdigest()[:16]
 
 

@@ -12,7 +12,7 @@ no earlier than that of any record before it on its channel. So no channel is ev
 which holds the same records, merges them in the same way. What an operator asks for (a rebuild, another pruning) comes
 after all of them: publications of a batch are routed as the link pruned before it.
 
-A worker keeps the groups that it has seen (`HELD`). That saves decoding and nothing else: see `state.memory`.
+A worker keeps the groups that it has seen (`HELD`). That saves decoding and nothing else: see `state.storage.memory`.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from typing import Any
 import msgspec
 import pandas as pd
 
-from state.link import Link
-from state.memory import Memory
-from state.messages import LOCAL, Message, Name, Publish
-from state.rows import COUNTS, count_decisions, count_request, decision_row, metrics_row, reject_row
+from state.protocol.messages import LOCAL, Message, Name, Publish
+from state.protocol.wire import Packed, read_letter, unpack, write_letter
+from state.protocol.wire import pack as pack_message
+from state.routing.link import Link
+from state.routing.told import Decision
 from state.space import Keys, timestamp_text
-from state.told import Decision
-from state.wire import Packed, read_letter, unpack, write_letter
-from state.wire import pack as pack_message
+from state.storage.memory import Memory
+from state.storage.rows import COUNTS, count_decisions, count_request, decision_row, metrics_row, reject_row
 from streaming.schemas import (
     FORMAT,
     SCHEMAS,

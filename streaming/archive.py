@@ -15,8 +15,8 @@ same repeats, skips the tables that have its stamp and appends the same rows to 
 the tables: if batch N is ever planned differently from what stands in marks-N, Spark's checkpoint is not the one that
 the tables were written with, and the archive stops before a table could skip rows that it never had.
 
-Numbers on a channel, as in `state.channel`: one at or below the mark is a repeat; the next is taken; a greater one is a
-gap, rows are lost, and the archive stops. Sheaves of every epoch found in the topic are taken: they are history.
+Numbers on a channel, as in `state.protocol.channel`: one at or below the mark is a repeat; the next is taken; a greater
+one is a gap, rows are lost, and the archive stops. Sheaves of every epoch found in the topic are taken: it is history.
 
 Not chosen: an application id per channel and its number as version would need no marks, but Spark's writer can put only
 one stamp on a commit; a query with state would do the work of the marks, at several times the cost.

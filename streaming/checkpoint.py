@@ -13,10 +13,10 @@ from typing import Any
 
 from pyarrow import fs
 
-from state.codec import describe
 from state.config import Config
 from state.errors import StateError
-from state.messages import LOCAL
+from state.protocol.messages import LOCAL
+from state.storage.codec import describe
 from streaming.paths import file_system, refusals
 from streaming.settings import Settings
 

@@ -6,7 +6,7 @@
       ─▶ Kafka (links, deliveries, records): one sink, the topic is a column
 
 One sink means that nothing is computed twice and nothing has to be cached between actions. What the sink repeats
-after a crash is ignored by its readers, who know the numbers (see `state.channel`).
+after a crash is ignored by its readers, who know the numbers (see `state.protocol.channel`).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A **parcel** is what one chunk of one channel holds for one group: many messages
 rows a batch instead of many, and the work per message is done where it belongs, in the core.
 
 A **sheaf** is what one group adds to one table in one batch: an Arrow table in a record on the records topic,
-numbered per group 1, 2, 3 ... (see `state.channel`), so that the archive drops repeats without looking inside.
+numbered per group 1, 2, 3 ... (see `state.protocol.channel`), so that the archive drops repeats without looking inside.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from state.rows import TABLES
-from state.wire import Packed
-from state.wish import Wish
+from state.protocol.commands import Wish
+from state.protocol.wire import Packed
+from state.storage.rows import TABLES
 
 PARCELS = "group string, channel string, start long, now long, blob binary"
 STATE = "version int, payload binary"
@@ -106,7 +106,7 @@ def _schema(table: str) -> pa.Schema:
 
 
 SCHEMAS: dict[str, pa.Schema] = {table: _schema(table) for table in TABLES}
-"""The Arrow schema of each Delta table; the comments are those of `state.rows`."""
+"""The Arrow schema of each Delta table; the comments are those of `state.storage.rows`."""
 
 
 # Sheaves

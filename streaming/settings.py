@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from state.config import Config
-from state.messages import LOCAL
+from state.protocol.messages import LOCAL
 
 REJECTS = "rejects"
 """The group that numbers the rejects: the only one that belongs to no broker."""
@@ -16,7 +16,7 @@ TICK = b"tick"
 
 @dataclass(frozen=True)
 class Settings:
-    """The configuration, and which life of the system this is (see `state.channel`)."""
+    """The configuration, and which life of the system this is (see `state.protocol.channel`)."""
 
     config: Config
     epoch: int

@@ -13,10 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from state.events import Context, Reject, read
-from state.topics import PRUNE, REBUILD
-from state.wire import pack as pack_message
-from state.wish import read_wish
+from state.protocol.commands import read_wish
+from state.protocol.events import Context, Reject, read
+from state.protocol.topics import PRUNE, REBUILD
+from state.protocol.wire import pack as pack_message
 from streaming.schemas import Asked, ClientEvent, Mail, Refused, pack
 from streaming.settings import REJECTS, TICK, Settings, group_name
 

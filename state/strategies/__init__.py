@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, cast
 
-from state.boxlist import BoxList
 from state.errors import ConfigError
-from state.pruning import DIMENSIONS, Pruning
+from state.filters.pruning import DIMENSIONS, Pruning
+from state.matching.boxlist import BoxList
 from state.space import Space
 from state.strategies.auto import Auto
 from state.strategies.base import Dump, Strategy, Verdict

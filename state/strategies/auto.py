@@ -22,10 +22,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from state.boxes import Boxes
-from state.boxlist import BoxList
 from state.errors import StateError
-from state.messages import Name
+from state.geometry.boxes import Boxes
+from state.matching.boxlist import BoxList
+from state.protocol.messages import Name
 from state.space import Space
 from state.strategies.base import BUDGET, Dump, Strategy, Verdict
 from state.strategies.negative import Negative

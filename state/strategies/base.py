@@ -23,10 +23,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from state.boxes import Box, Boxes
-from state.boxlist import BoxList
 from state.errors import InvariantError
-from state.messages import Name
+from state.geometry.boxes import Box, Boxes
+from state.matching.boxlist import BoxList
+from state.protocol.messages import Name
 from state.space import Keys, Space
 
 BUDGET = 10_000

@@ -19,11 +19,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from state.boxes import Boxes
-from state.boxlist import BoxList
-from state.dominance import Dominance
 from state.errors import InvariantError
-from state.messages import Name
+from state.geometry.boxes import Boxes
+from state.geometry.dominance import Dominance
+from state.matching.boxlist import BoxList
+from state.protocol.messages import Name
 from state.space import Keys, Space
 from state.strategies.base import Verdict, merged, said
 from state.strategies.slotted import Slotted

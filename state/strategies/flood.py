@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from state.boxes import Boxes
+from state.geometry.boxes import Boxes
 from state.strategies.base import Strategy, Verdict
 
 

@@ -23,13 +23,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from state.boxes import Boxes, stack
-from state.boxlist import BoxList
-from state.cells import Grid
+from state.curves.cells import Grid
+from state.curves.hilbert import Cells
+from state.curves.rangeindex import RangeIndex
 from state.errors import InvariantError
-from state.hilbert import Cells
-from state.messages import Name
-from state.rangeindex import RangeIndex
+from state.geometry.boxes import Boxes, stack
+from state.matching.boxlist import BoxList
+from state.protocol.messages import Name
 from state.space import Space
 from state.strategies.base import Strategy, Verdict
 from state.strategies.union import Union

@@ -1,12 +1,12 @@
-"""`negative`: keep the uncovered space as disjoint boxes (see `state.negative` for the theory and its paper).
+"""`negative`: keep the uncovered space as disjoint boxes (see `state.geometry.negative` for the theory and its paper).
 
 A subscription that meets a negative rectangle is forwarded, and the common part is the witness. One that meets none is
-covered; who covers it the negative space cannot say, so the certificate is found on demand (`state.cover`). If that
-would take more than a set number of nodes, all active subscriptions that meet it are named: a longer proof, but a
+covered; who covers it the negative space cannot say, so the certificate is found on demand (`state.geometry.cover`). If
+that would take more than a set number of nodes, all active subscriptions that meet it are named: a longer proof, but a
 proof.
 
-The rectangles are joined (see `state.negative`) whenever they have doubled since the last time (`join = "doubling"`),
-so that joining costs little in all.
+The rectangles are joined (see `state.geometry.negative`) whenever they have doubled since the last time (`join =
+"doubling"`), so that joining costs little in all.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Literal
 
 import numpy as np
 
-from state.boxes import Box, Boxes
-from state.boxlist import BoxList
 from state.errors import InvariantError, StateError
-from state.messages import Name
-from state.negative import NegativeRtree, NegativeSpace, NegativeTree
+from state.geometry.boxes import Box, Boxes
+from state.geometry.negative import NegativeRtree, NegativeSpace, NegativeTree
+from state.matching.boxlist import BoxList
+from state.protocol.messages import Name
 from state.space import Keys, Space
 from state.strategies.base import Dump, Strategy, Verdict, certified, keys_of, largest_first
 

@@ -1,4 +1,4 @@
-"""`negative-approx`: a bounded number of new negative rectangles for each subscription (see `state.attributed`).
+"""`negative-approx`: a bounded number of new negative rectangles for each subscription (see `geometry.attributed`).
 
 A subscription that meets no negative rectangle is covered for certain; its certificate is found as `negative` finds it.
 One that meets a rectangle may be covered all the same, so the cheap question is asked too: does a single active one
@@ -26,13 +26,13 @@ from typing import Literal
 
 import numpy as np
 
-from state.attributed import Attributed, Select
-from state.boxes import Box, Boxes, meets
-from state.boxlist import BoxList
-from state.cover import subtract_all
-from state.cuts import NEGATIVE
 from state.errors import InvariantError, StateError
-from state.messages import Name
+from state.geometry.attributed import Attributed, Select
+from state.geometry.boxes import Box, Boxes, meets
+from state.geometry.cover import subtract_all
+from state.geometry.cuts import NEGATIVE
+from state.matching.boxlist import BoxList
+from state.protocol.messages import Name
 from state.space import Keys, Space
 from state.strategies.base import Dump, Strategy, Verdict, certified, keys_of, said
 

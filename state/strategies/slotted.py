@@ -11,9 +11,9 @@ from abc import abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
-from state.boxes import Boxes
-from state.boxlist import BoxList
-from state.messages import Name
+from state.geometry.boxes import Boxes
+from state.matching.boxlist import BoxList
+from state.protocol.messages import Name
 from state.space import Keys, Space
 from state.strategies.base import Dump, Strategy
 

@@ -1,4 +1,4 @@
-"""`union`: exact cover on demand (see `state.cover` for the theory). Withhold what the active ones cover together.
+"""`union`: exact cover on demand (see `geometry.cover` for the theory). Withhold what the active ones cover together.
 
 Keeps nothing but the active list. Exact within its budget of nodes; when that runs out the subscription is forwarded
 with the reason "budget" and without a witness, which is always safe.
@@ -6,10 +6,10 @@ with the reason "budget" and without a witness, which is always safe.
 
 from __future__ import annotations
 
-from state.boxes import Box, Boxes
-from state.boxlist import BoxList
-from state.cover import GAP, UNKNOWN
-from state.messages import Name
+from state.geometry.boxes import Box, Boxes
+from state.geometry.cover import GAP, UNKNOWN
+from state.matching.boxlist import BoxList
+from state.protocol.messages import Name
 from state.space import Space
 from state.strategies.base import BUDGET, Strategy, Verdict, merged, said
 

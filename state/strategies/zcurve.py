@@ -1,4 +1,4 @@
-"""`zcurve`: approximate pairwise covering on a Z curve (see `state.zcurve` for the theory and its paper).
+"""`zcurve`: approximate pairwise covering on a Z curve (see `state.curves.zcurve` for the theory and its paper).
 
 Withhold what a single active subscription contains, if the search finds it: the curve is searched from the largest
 cubes down until all but `epsilon` of the space in which a container can lie has been looked at, or `budget` steps were
@@ -6,7 +6,7 @@ made. What is found is compared by exact keys, so a YES is a proof; what is not 
 
 Each attribute's domain is cut into 2^bits cells of equal natural length. The map is monotone, so whoever contains a box
 also dominates it in cells: rounding hides nobody. (A domain with few values is spread over all cells, unlike in
-`state.cells`: shares of the volume mean nothing if most of the universe can never hold a point.)
+`state.curves.cells`: shares of the volume mean nothing if most of the universe can never hold a point.)
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from state.boxes import Box, Boxes
-from state.boxlist import BoxList
-from state.messages import Name
+from state.curves.zcurve import ENOUGH, FOUND, SPENT, Cells, ZCurve
+from state.geometry.boxes import Box, Boxes
+from state.matching.boxlist import BoxList
+from state.protocol.messages import Name
 from state.space import Attribute, Keys, Space, float_value
 from state.strategies.base import Verdict, merged, said
 from state.strategies.slotted import Slotted
-from state.zcurve import ENOUGH, FOUND, SPENT, Cells, ZCurve
 
 EPSILON = 0.05
 BITS = 10

@@ -17,9 +17,9 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from state.boxes import Box
-from state.boxes import subtract as cut
-from state.messages import Name
+from state.geometry.boxes import Box
+from state.geometry.boxes import subtract as cut
+from state.protocol.messages import Name
 from state.space import LARGEST_INT, Attribute, Corner, Keys, Space
 
 few = settings(max_examples=30)

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from state.config import Config
-from state.memory import Memory
+from state.storage.memory import Memory
 from streaming import advance as stage
 from streaming.advance import Parcel, advance_group
 from streaming.schemas import Sheaf, read_sheaf, table_of

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from state.errors import InvariantError, LacunaError, StateError
-from state.rows import TABLES
+from state.storage.rows import TABLES
 from streaming.archive import Archive, MarkFiles, StopArchive, claimed, places, prepare
 from streaming.lake import (
     Load,

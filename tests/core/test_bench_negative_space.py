@@ -9,7 +9,7 @@ import pytest
 
 from bench.core import domain_of, zipf_boxes
 from bench.negative_space import S1, S2, S3, approximate, claims, exact_counts, seconds_each
-from state.negative import NegativeRtree, NegativeTree
+from state.geometry.negative import NegativeRtree, NegativeTree
 
 FIGURES: dict[str, Any] = {
     "figure_10": {

@@ -13,8 +13,8 @@ from bench.probabilistic import (
     non_cover,
     redundant_covering,
 )
-from state.boxlist import BoxList
-from state.cover import COVERED, GAP
+from state.geometry.cover import COVERED, GAP
+from state.matching.boxlist import BoxList
 from state.space import Keys
 from tests.core.naive import name
 

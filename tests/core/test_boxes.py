@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from state.boxes import Box, boxes_where, contains, meets, overlap_fraction, stack, subtract, unstack, volume
+from state.geometry.boxes import Box, boxes_where, contains, meets, overlap_fraction, stack, subtract, unstack, volume
 from state.space import LARGEST_INT, Attribute, Keys, Space
 from tests.core import naive
 from tests.core.naive import keys

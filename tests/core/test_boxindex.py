@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state.boxindex import BLOCK, FEWEST_SLOTS, BoxIndex
 from state.errors import InvariantError
+from state.geometry.boxindex import BLOCK, FEWEST_SLOTS, BoxIndex
 from state.space import Keys
 from tests.core import naive
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state.boxes import Box, Boxes, unstack
-from state.boxlist import BoxList, check_disjoint
-from state.cover import COVERED, GAP, UNKNOWN
 from state.errors import InvariantError
-from state.messages import Name
+from state.geometry.boxes import Box, Boxes, unstack
+from state.geometry.cover import COVERED, GAP, UNKNOWN
+from state.matching.boxlist import BoxList, check_disjoint
+from state.protocol.messages import Name
 from state.space import Keys
 from tests.core import naive
 from tests.core.naive import keys, name

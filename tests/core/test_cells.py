@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state.boxes import Box
-from state.cells import BITS, Equal, Fitted, Grid
+from state.curves.cells import BITS, Equal, Fitted, Grid
 from state.errors import ConfigError
+from state.geometry.boxes import Box
 from state.space import LARGEST_INT, Attribute, Space, float_key, float_value
 
 REAL = Attribute("price", "float", float_key(0.0), float_key(1000.0))

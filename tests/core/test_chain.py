@@ -9,7 +9,7 @@ import pytest
 
 from lacuna.__main__ import main
 from lacuna.chain import chain, formula, pinwheel, shared_formula
-from state.boxes import stack
+from state.geometry.boxes import stack
 from tests.core import naive
 
 

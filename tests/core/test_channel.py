@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state.channel import Inbox, Mark
 from state.errors import InvariantError
+from state.protocol.channel import Inbox, Mark
 
 
 def test_messages_in_order_are_all_applied() -> None:

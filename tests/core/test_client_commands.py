@@ -17,7 +17,7 @@ from producers.produce import Pace
 from producers.workloads import WORKLOADS, Workload
 from state.config import parse
 from state.errors import ConfigError
-from state.where import asked
+from state.filters.where import asked
 
 CONFIG = """
 [space]

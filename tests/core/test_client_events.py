@@ -18,9 +18,9 @@ from producers.compose import Composer, Revisions, micros
 from producers.errors import REMEDIES, EventRefused
 from state.config import parse
 from state.errors import ConfigError
-from state.events import KINDS, RULES, Context, Reject, read
-from state.messages import Publish, Subscribe
-from state.topics import Topics
+from state.protocol.events import KINDS, RULES, Context, Reject, read
+from state.protocol.messages import Publish, Subscribe
+from state.protocol.topics import Topics
 
 CONFIG = parse("""
 [space]

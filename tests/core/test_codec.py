@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from producers.workloads import Workload
-from state import codec
-from state.codec import MAGIC, VERSION, decode, encode
 from state.config import Config, parse
 from state.errors import StateError
-from state.link import Link, Local, group
-from state.messages import LOCAL
-from state.overlay import Network
+from state.protocol.messages import LOCAL
+from state.routing.link import Link, Local, group
+from state.routing.overlay import Network
+from state.storage import codec
+from state.storage.codec import MAGIC, VERSION, decode, encode
 from state.strategies import Spec
 from tests.core.histories import STRATEGY_TABLES, config_text
 from tests.core.test_overlay import Diary, message_of

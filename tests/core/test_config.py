@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from state.config import MOST_DIMS, Config, Kafka, Lake, parse
 from state.errors import ConfigError, shown
-from state.ledger import DAY
-from state.link import Setup
+from state.protocol.ledger import DAY
+from state.routing.link import Setup
 from state.space import LARGEST_INT, Attribute, float_key, timestamp_key
 from state.strategies import Spec
 

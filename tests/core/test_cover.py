@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from state.cover import COVERED, GAP, UNKNOWN, cover, subtract_all
+from state.geometry.cover import COVERED, GAP, UNKNOWN, cover, subtract_all
 from state.space import Keys
 from tests.core import naive
 from tests.core.naive import keys

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from state import dominance
-from state.dominance import Dominance, points_of
 from state.errors import InvariantError
+from state.geometry import dominance
+from state.geometry.dominance import Dominance, points_of
 from state.space import Keys
 from tests.core import naive
 

@@ -13,12 +13,24 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from state import events, space
-from state import where as where_module
-from state.boxes import Box, boxes_where
+from state import space
 from state.errors import InvariantError
-from state.events import KINDS, MOST_BYTES, MOST_NAME, MOST_PAYLOAD, MOST_TTL, RULES, Context, Reject, read, read_line
-from state.messages import Message, Name, Publish, Stamp, Subscribe, Unsubscribe
+from state.filters import where as where_module
+from state.geometry.boxes import Box, boxes_where
+from state.protocol import events
+from state.protocol.events import (
+    KINDS,
+    MOST_BYTES,
+    MOST_NAME,
+    MOST_PAYLOAD,
+    MOST_TTL,
+    RULES,
+    Context,
+    Reject,
+    read,
+    read_line,
+)
+from state.protocol.messages import Message, Name, Publish, Stamp, Subscribe, Unsubscribe
 from state.space import LARGEST_INT, Attribute, Space, float_key, timestamp_key
 
 WIDE = tuple(f"v{k}" for k in range(130))

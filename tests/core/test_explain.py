@@ -21,11 +21,11 @@ from lacuna.coverers import coverers_at, coverers_now
 from lacuna.drawing import Picture
 from lacuna.history import Source, active_after, active_at, name_of, shape_of, standing
 from lacuna.simulate import Simulation, Writer
-from state.boxes import Boxes
 from state.config import Config, parse
-from state.link import Link
-from state.messages import Name
-from state.told import Told
+from state.geometry.boxes import Boxes
+from state.protocol.messages import Name
+from state.routing.link import Link
+from state.routing.told import Told
 from streaming.schemas import SCHEMAS
 from tests.core import naive
 from tests.core.histories import BOX_TABLES, configs, events

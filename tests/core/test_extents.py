@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state.boxlist import BoxList
-from state.codec import decode, encode
 from state.config import parse
 from state.errors import InvariantError
-from state.extents import Extent, Extents, extent
-from state.filters import And, Filter, Leaf, all_boxes, of_boxes
-from state.link import Link, Local
-from state.messages import Name
-from state.overlay import Network
-from state.rows import metrics_row
-from state.told import Told
+from state.filters.trees import And, Filter, Leaf, all_boxes, of_boxes
+from state.matching.boxlist import BoxList
+from state.matching.extents import Extent, Extents, extent
+from state.protocol.messages import Name
+from state.routing.link import Link, Local
+from state.routing.overlay import Network
+from state.routing.told import Told
+from state.storage.codec import decode, encode
+from state.storage.rows import metrics_row
 from tests.core.histories import RANGE_TABLES, config_text, configs, events
 from tests.core.naive import name
 from tests.core.test_filters import DIMS, SPACE, cells, trees

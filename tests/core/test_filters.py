@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state.boxes import Box, Boxes, stack
-from state.boxlist import check_disjoint
 from state.errors import StateError
-from state.filters import (
+from state.filters.pruning import fitted, terms
+from state.filters.trees import (
     EVERYTHING,
     MOST_TERMS,
     NOTHING,
@@ -32,9 +31,10 @@ from state.filters import (
     to_text,
     unpack_tree,
 )
-from state.pruning import fitted, terms
+from state.filters.where import parse
+from state.geometry.boxes import Box, Boxes, stack
+from state.matching.boxlist import check_disjoint
 from state.space import Attribute, Corner, Space, float_key
-from state.where import parse
 from tests.core.naive import name
 
 SIDE = 5

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from lacuna.__main__ import main
 from lacuna.fit import borders, fitted
 from producers.workloads import Workload
-from state.cells import Fitted
 from state.config import parse
+from state.curves.cells import Fitted
 from state.errors import LacunaError, StateError
 from state.space import Attribute, float_key
 from streaming import advance as stage

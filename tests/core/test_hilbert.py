@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state.hilbert import Cells, Curve, Ranges, bridge_smallest, cell_count, merge
+from state.curves.hilbert import Cells, Curve, Ranges, bridge_smallest, cell_count, merge
 
 SMALL = [(1, 1), (1, 5), (2, 1), (2, 3), (3, 2), (4, 2), (5, 2), (7, 1), (8, 1)]
 every_curve = pytest.mark.parametrize(("dims", "bits"), SMALL)

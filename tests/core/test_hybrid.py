@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state.boxes import unstack
-from state.boxlist import BoxList
 from state.config import parse
+from state.curves.rangeindex import RangeIndex
 from state.errors import ConfigError, InvariantError
-from state.messages import Name
-from state.rangeindex import RangeIndex
+from state.geometry.boxes import unstack
+from state.matching.boxlist import BoxList
+from state.protocol.messages import Name
 from state.strategies import Spec
 from state.strategies.hybrid import Hybrid
 from tests.core import naive

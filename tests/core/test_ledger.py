@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state.boxes import Box
 from state.errors import InvariantError
-from state.ledger import DAY, Ended, Ledger, Standing, Word, later
-from state.messages import Name, Stamp, Subscribe, Unsubscribe
+from state.geometry.boxes import Box
+from state.protocol.ledger import DAY, Ended, Ledger, Standing, Word, later
+from state.protocol.messages import Name, Stamp, Subscribe, Unsubscribe
 from tests.core.naive import name
 
 S1, S2 = name("s1"), name("s2")

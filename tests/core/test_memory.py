@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state import memory as module
-from state.codec import encode
 from state.config import Config, parse
 from state.errors import StateError
-from state.link import Link, group
-from state.memory import Memory
-from state.messages import LOCAL, Publish, Subscribe, Unsubscribe
+from state.protocol.messages import LOCAL, Publish, Subscribe, Unsubscribe
+from state.protocol.wire import pack, read_letter, unpack, write_letter
+from state.routing.link import Link, group
+from state.storage import memory as module
+from state.storage.codec import encode
+from state.storage.memory import Memory
 from state.strategies import negative_approx
-from state.wire import pack, read_letter, unpack, write_letter
 from tests.core.histories import STRATEGY_TABLES, config_text, events
 from tests.core.test_overlay import message_of
 

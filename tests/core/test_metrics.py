@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 
 from lacuna.__main__ import main
 from lacuna.simulate import Simulation, Tally, simulate
-from state import told as told_module
 from state.config import Config, parse
-from state.link import Link, Local
-from state.messages import Name, Publish, Request
-from state.overlay import Batch, Direction, Network
-from state.rows import metrics_row
+from state.protocol.messages import Name, Publish, Request
+from state.routing import told as told_module
+from state.routing.link import Link, Local
+from state.routing.overlay import Batch, Direction, Network
+from state.routing.told import Action, Decision
 from state.space import timestamp_text
-from state.told import Action, Decision
+from state.storage.rows import metrics_row
 from tests.core.histories import config_text, configs, events
 from tests.core.naive import few
 

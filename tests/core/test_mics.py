@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state import told as told_module
-from state.boxes import Box, Boxes
 from state.config import parse
+from state.curves.hilbert import cell_count, merge
+from state.curves.ranges import RangeTable
 from state.errors import ConfigError, InvariantError
-from state.hilbert import cell_count, merge
-from state.link import Link
-from state.messages import LOCAL, Name, RangeChange, Subscribe, Unsubscribe
-from state.overlay import Network
-from state.ranges import RangeTable
-from state.rangetold import RangeHeard, RangeTold, bridged, ranges_of
+from state.geometry.boxes import Box, Boxes
+from state.protocol.messages import LOCAL, Name, RangeChange, Subscribe, Unsubscribe
+from state.protocol.wire import pack, unpack
+from state.routing import told as told_module
+from state.routing.link import Link
+from state.routing.overlay import Network
+from state.routing.rangetold import RangeHeard, RangeTold, bridged, ranges_of
+from state.routing.told import Reach, Told
 from state.strategies import Spec
-from state.told import Reach, Told
-from state.wire import pack, unpack
 from tests.core.histories import RANGE_TABLES, config_text, events, points
 from tests.core.naive import space_of
 from tests.core.oracle import Oracle

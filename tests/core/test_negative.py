@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state.boxes import unstack
-from state.boxlist import BoxList
-from state.cuts import NEGATIVE, CutTree
 from state.errors import StateError
-from state.negative import COVERED, NegativeRtree, NegativeSpace, NegativeTree, joined
+from state.geometry.boxes import unstack
+from state.geometry.cuts import NEGATIVE, CutTree
+from state.geometry.negative import COVERED, NegativeRtree, NegativeSpace, NegativeTree, joined
+from state.matching.boxlist import BoxList
 from state.space import Keys
 from tests.core import naive
 from tests.core.naive import keys, name
@@ -312,7 +312,7 @@ def test_a_list_that_is_no_negative_space_is_refused(rectangles: list[list[list[
 
 NO_NUMBA = """
 import numpy as np
-from state.negative import NegativeTree
+from state.geometry.negative import NegativeTree
 
 def box(lo, hi, dims):
     return np.array([[lo] * dims, [hi] * dims])

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state import attributed
-from state.attributed import Attributed, Select
-from state.boxes import Box, unstack
-from state.boxlist import BoxList
 from state.errors import StateError
-from state.messages import Name
+from state.geometry import attributed
+from state.geometry.attributed import Attributed, Select
+from state.geometry.boxes import Box, unstack
+from state.matching.boxlist import BoxList
+from state.protocol.messages import Name
 from state.space import Attribute, Keys, Space, float_key
 from state.strategies import Dump, Spec
 from state.strategies import negative_approx as module

@@ -13,17 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from state import events as events_module
-from state.boxlist import BoxList
-from state.codec import decode, encode
 from state.config import Config, parse
-from state.events import Context, Reject, read_line
-from state.link import Link, Local
-from state.messages import LOCAL, Message, Name, Publish, Request
-from state.overlay import Batch, Network
-from state.rangetold import RangeTold
-from state.told import Decision
-from state.where import asked
+from state.filters.where import asked
+from state.matching.boxlist import BoxList
+from state.protocol import events as events_module
+from state.protocol.events import Context, Reject, read_line
+from state.protocol.messages import LOCAL, Message, Name, Publish, Request
+from state.routing.link import Link, Local
+from state.routing.overlay import Batch, Network
+from state.routing.rangetold import RangeTold
+from state.routing.told import Decision
+from state.storage.codec import decode, encode
 from tests.core.histories import EXACT, SIDE, STRATEGY_TABLES, config_text, configs, events, points, wheres
 from tests.core.oracle import Delivery, Event, Oracle
 

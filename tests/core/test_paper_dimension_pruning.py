@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from state.filters import And, Filter, Leaf, Or, pmin
-from state.pruning import Estimate, estimate, options, steps
+from state.filters.pruning import Estimate, estimate, options, steps
+from state.filters.trees import And, Filter, Leaf, Or, pmin
 from state.space import Attribute, Space
 
 SPACE = Space(tuple(Attribute(name, "int", 0, 9) for name in "abcd"))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from state.hilbert import Curve
-from state.ranges import NONE, RangeTable
-from state.rangetold import bridged
+from state.curves.hilbert import Curve
+from state.curves.ranges import NONE, RangeTable
+from state.routing.rangetold import bridged
 
 CURVE = Curve(dims=2, bits=3)
 BOX = np.array([[4, 2], [6, 5]])

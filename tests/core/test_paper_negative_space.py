@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state.boxes import Box, subtract
-from state.boxlist import BoxList
-from state.negative import NegativeRtree, NegativeTree
+from state.geometry.boxes import Box, subtract
+from state.geometry.negative import NegativeRtree, NegativeTree
+from state.matching.boxlist import BoxList
 from state.strategies.negative import Negative
 from tests.core import naive
 from tests.core.naive import keys, name

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from lacuna.chain import pinwheel
-from state.boxes import Box, stack
-from state.boxlist import BoxList
-from state.conflict import ConflictTable
-from state.rspc import guesses, least_share, shares
+from state.geometry.boxes import Box, stack
+from state.matching.boxlist import BoxList
 from state.space import Keys
 from state.strategies import Spec, Verdict
+from state.strategies.probabilistic.conflict import ConflictTable
+from state.strategies.probabilistic.rspc import guesses, least_share, shares
 from tests.core import naive
 from tests.core.naive import name
 

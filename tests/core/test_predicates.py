@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state import predicates as module
-from state.boxes import unstack
-from state.clients import Clients
 from state.errors import InvariantError
-from state.filters import EVERYTHING, NOTHING, And, Filter, Leaf, Or, boxes_of, holds
-from state.messages import Name
-from state.predicates import Counted, Predicates, compiled
+from state.filters.trees import EVERYTHING, NOTHING, And, Filter, Leaf, Or, boxes_of, holds
+from state.geometry.boxes import unstack
+from state.matching import predicates as module
+from state.matching.clients import Clients
+from state.matching.predicates import Counted, Predicates, compiled
+from state.protocol.messages import Name
 from state.space import Attribute, Space
 from tests.core.naive import name
 from tests.core.test_filters import DIMS, POINTS, SPACE, trees

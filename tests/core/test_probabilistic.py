@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 from lacuna.__main__ import main
 from lacuna.chain import pinwheel
 from lacuna.simulate import simulate
-from state.boxes import Box, stack, unstack
-from state.boxlist import BoxList
-from state.codec import decode, encode
 from state.config import parse
-from state.conflict import ConflictTable
-from state.link import Link
-from state.messages import Name
-from state.overlay import Network
-from state.rspc import around, bound, guess, guesses, least_share, lengths, shares
+from state.geometry.boxes import Box, stack, unstack
+from state.matching.boxlist import BoxList
+from state.protocol.messages import Name
+from state.routing.link import Link
+from state.routing.overlay import Network
 from state.space import Attribute, Keys, Space, float_key
+from state.storage.codec import decode, encode
 from state.strategies import Spec, Strategy, Verdict, probabilistic
+from state.strategies.probabilistic.conflict import ConflictTable
+from state.strategies.probabilistic.rspc import around, bound, guess, guesses, least_share, lengths, shares
 from tests.core import naive
 from tests.core.histories import config_text, configs, events
 from tests.core.naive import name

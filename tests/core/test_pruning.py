@@ -12,19 +12,30 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from state.codec import decode, describe, encode
 from state.config import parse
 from state.errors import ConfigError, InvariantError
-from state.filters import EVERYTHING, NOTHING, Filter, Leaf, Or, all_boxes, pmin
-from state.link import Link
-from state.messages import Name
-from state.overlay import Network
-from state.pruned import Pruned
-from state.pruning import DIMENSIONS, Dimension, Pruning, estimate, natural, options, rated, size, steps, without
-from state.selectivity import BINS, FINEST, START, Selectivities
+from state.filters.pruning import (
+    DIMENSIONS,
+    Dimension,
+    Pruning,
+    estimate,
+    natural,
+    options,
+    rated,
+    size,
+    steps,
+    without,
+)
+from state.filters.selectivity import BINS, FINEST, START, Selectivities
+from state.filters.trees import EVERYTHING, NOTHING, Filter, Leaf, Or, all_boxes, pmin
+from state.filters.where import parse as parse_filter
+from state.matching.pruned import Pruned
+from state.protocol.messages import Name
+from state.routing.link import Link
+from state.routing.overlay import Network
 from state.space import Attribute, Space, float_key
+from state.storage.codec import decode, describe, encode
 from state.strategies import Spec
-from state.where import parse as parse_filter
 from tests.core.histories import BOX_TABLES, config_text, configs, events, points
 from tests.core.naive import name
 from tests.core.oracle import Oracle
@@ -444,7 +455,7 @@ def test_what_was_learned_steers_what_is_pruned() -> None:
 
 
 def test_metrics_show_what_pruning_contributes() -> None:
-    from state.rows import metrics_row
+    from state.storage.rows import metrics_row
 
     history, shots = many(12)
     network, _ = line('{name = "flood", prune = "memory", prunings = 10}', history, shots)

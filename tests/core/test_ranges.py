@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state import blocks
-from state.blocks import Blocks
+from state.curves import blocks
+from state.curves.blocks import Blocks
+from state.curves.hilbert import Ranges
+from state.curves.ranges import NONE, RangeTable, difference, without
 from state.errors import InvariantError
-from state.hilbert import Ranges
-from state.ranges import NONE, RangeTable, difference, without
 
 SIZE = 40
 TOP = 2**63 - 1

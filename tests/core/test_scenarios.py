@@ -26,12 +26,12 @@ import pytest
 from numpy.typing import NDArray
 
 from state.config import parse
-from state.events import Context, Reject, read_line
-from state.link import Link, Local
-from state.messages import Name, Publish, Request
-from state.overlay import Batch, Network
-from state.rangetold import RangeHeard, RangeTold
-from state.told import Decision
+from state.protocol.events import Context, Reject, read_line
+from state.protocol.messages import Name, Publish, Request
+from state.routing.link import Link, Local
+from state.routing.overlay import Batch, Network
+from state.routing.rangetold import RangeHeard, RangeTold
+from state.routing.told import Decision
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 

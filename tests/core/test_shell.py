@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state.codec import encode
 from state.config import parse
 from state.errors import InvariantError, StateError
-from state.link import Link
-from state.messages import LOCAL
-from state.overlay import EPOCH, Network
-from state.rows import TABLES
+from state.protocol.messages import LOCAL
+from state.protocol.wire import write_letter
+from state.routing.link import Link
+from state.routing.overlay import EPOCH, Network
+from state.storage.codec import encode
+from state.storage.rows import TABLES
 from state.strategies import negative_approx
-from state.wire import write_letter
 from streaming import advance as stage
 from streaming.schemas import SCHEMAS
 from streaming.settings import group_parts

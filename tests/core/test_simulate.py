@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lacuna.__main__ import main
-from state.rows import TABLES
+from state.storage.rows import TABLES
 from state.strategies import STRATEGIES
 from tests.core.oracle import Oracle
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state.boxes import Box, stack, unstack
-from state.boxlist import BoxList
 from state.errors import ConfigError, StateError
-from state.messages import Name
+from state.geometry.boxes import Box, stack, unstack
+from state.matching.boxlist import BoxList
+from state.protocol.messages import Name
 from state.space import Keys
 from state.strategies import (
     BY_RANGES,

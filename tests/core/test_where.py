@@ -12,11 +12,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from state.boxes import boxes_where
 from state.config import parse as parse_config
-from state.filters import EVERYTHING, Filter, Leaf, holds, of_boxes, to_text
+from state.filters.trees import EVERYTHING, Filter, Leaf, holds, of_boxes, to_text
+from state.filters.where import MOST_OF_RANGES, asked, parse
+from state.geometry.boxes import boxes_where
 from state.space import LARGEST_INT, Attribute, Space, ValueRefused, float_key, timestamp_key
-from state.where import MOST_OF_RANGES, asked, parse
 from tests.core.histories import json_filters, points, space_text, text_filters
 from tests.core.oracle import matches
 

@@ -15,18 +15,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state.codec import encode
 from state.config import Config, parse
-from state.events import RULES, Reject
-from state.link import Link, Setup
-from state.memory import Memory
-from state.messages import LOCAL
-from state.overlay import Network
-from state.pruning import DIMENSIONS, Pruning
-from state.rows import TABLES
+from state.filters.pruning import DIMENSIONS, Pruning
+from state.protocol.commands import MOST_SAID, WISHES, Override, Wish, read_wish, write_wish
+from state.protocol.events import RULES, Reject
+from state.protocol.messages import LOCAL
+from state.protocol.topics import PRUNE
+from state.routing.link import Link, Setup
+from state.routing.overlay import Network
+from state.storage.codec import encode
+from state.storage.memory import Memory
+from state.storage.rows import TABLES
 from state.strategies import Spec
-from state.topics import PRUNE
-from state.wish import MOST_SAID, WISHES, Override, Wish, read_wish, write_wish
 from streaming import advance as stage
 from streaming.schemas import Refused, pack
 from streaming.settings import group_parts

@@ -17,7 +17,7 @@ from producers.auctions import AUTHORS, SPACE, TITLES, Auctions
 from producers.workloads import WORKLOADS, Workload, Zipf, value_at
 from state.config import Config, parse
 from state.errors import ConfigError
-from state.events import Context, Reject, read_line
+from state.protocol.events import Context, Reject, read_line
 from state.space import LARGEST_INT, Attribute, float_key
 from tests.core.naive import few
 

@@ -12,11 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state.boxes import Box
-from state.errors import InvariantError
-from state.space import Attribute, Keys, float_key
-from state.strategies.zcurve import cell
-from state.zcurve import (
+from state.curves.zcurve import (
     ENOUGH,
     EVERYTHING,
     FOUND,
@@ -30,6 +26,10 @@ from state.zcurve import (
     runs_needed,
     z_less,
 )
+from state.errors import InvariantError
+from state.geometry.boxes import Box
+from state.space import Attribute, Keys, float_key
+from state.strategies.zcurve import cell
 
 BITS = 3
 Cell = tuple[int, ...]

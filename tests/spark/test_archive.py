@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import TimestampType
 
 from state.errors import InvariantError, LacunaError, StateError
-from state.rows import TABLES
+from state.storage.rows import TABLES
 from streaming.archive import ArchiveQuery, archive_query, places, stopped_on_purpose
 from streaming.lake import WRITERS, Head, Load, Place, Stamp, Writer, table_counts, table_path
 from streaming.maintenance import maintain, rebuild

@@ -21,7 +21,7 @@ import pytest
 from kafka import KafkaConsumer, TopicPartition
 
 from state.config import Config, parse
-from state.rows import TABLES
+from state.storage.rows import TABLES
 from tests.core.shell import Shell
 
 PATIENCE = 240.0

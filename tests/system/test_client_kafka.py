@@ -31,10 +31,10 @@ from producers.sender import WINDOW
 from producers.topics import ensure_topics
 from producers.workloads import Workload
 from state.config import Config, Kafka, parse
-from state.events import Context, EventKind, Reject, read
-from state.messages import Publish, Subscribe, Unsubscribe
-from state.topics import PRUNE, REBUILD, Topics
-from state.wish import Wish, read_wish
+from state.protocol.commands import Wish, read_wish
+from state.protocol.events import Context, EventKind, Reject, read
+from state.protocol.messages import Publish, Subscribe, Unsubscribe
+from state.protocol.topics import PRUNE, REBUILD, Topics
 
 pytestmark = pytest.mark.system
 

@@ -22,10 +22,10 @@ from kafka import KafkaProducer
 from producers.sender import Sender
 from producers.topics import ensure_topics
 from producers.workloads import Workload
-from state.codec import encode
 from state.config import parse
-from state.events import Context, Reject, read
-from state.messages import LOCAL
+from state.protocol.events import Context, Reject, read
+from state.protocol.messages import LOCAL
+from state.storage.codec import encode
 from tests.core.oracle import Oracle
 from tests.core.shell import Shell
 from tests.core.test_events import BAD

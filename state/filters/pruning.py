@@ -1,0 +1,376 @@
+"""Dimension-based pruning (Bittner and Hinze): filters made smaller by making them more general.
+
+A pruning takes a child away from an AND. What is left holds wherever the filter held before, so a broker that routes by
+pruned filters loses nothing; it forwards more. The last predicate is never taken: that would remove the subscription.
+
+    AND                     AND
+   ╱ │ ╲        ──▶        ╱   ╲            network   how many more publications does it let through?
+  a  b  OR                a    OR           memory    how many bytes does it save?
+       ╱  ╲                   ╱  ╲          throughput   how many fewer predicates must be fulfilled before
+      c    d                 c    d                      the tree has to be looked at?
+
+Estimates, bottom up from the selectivity s of each predicate:
+
+                    min                    avg                   max
+    predicate       s                      s                     s
+    AND             max(0, Σmin - (n-1))   Πavg                  least max
+    OR              greatest min           1 - Π(1 - avg)        min(1, Σmax)
+
+    degradation   the largest of the three differences against the original subscription      (network)
+    saved         bytes against the tree before this pruning                                   (memory)
+    lowered       pmin of the original less that of the pruned tree                            (throughput)
+
+The best pruning degrades least, saves most, lowers least; ties fall to the next dimension:
+
+    network (degradation, lowered, saved)    memory (saved, degradation, lowered)
+    throughput (lowered, degradation, saved)
+
+What is rated is the tree that is left, tidied (see `filters`). Most prunings leave a tree that is tidy as it stands,
+and are rated without being done. Tidying merges, so that the sums are not those of what is left, where
+
+    * of an AND below an OR one child is left, which then stands in the OR itself: it may touch a predicate there, and
+      the OR, if it is now one of predicates of one attribute, another in the AND above;
+    * what is left, there or farther up, equals what stands beside it; equal trees have equal sizes, which are known.
+
+Such prunings are done to be rated.
+
+By memory only a node below which nothing can be pruned is taken, or the largest subtree would always go first.
+The sign of `lowered` needs care: the paper writes pmin(pruned) - pmin(original) and orders by it "ascending" while the
+text asks for the greatest; the greatest, which is the least lowered, is what makes sense and is done.
+
+Over all subscriptions of a table the paper keeps a priority queue: each subscription's next best pruning waits in it,
+the best of all is done, and the next of that subscription takes its place. A subscription's prunings follow from it
+alone (`steps`), and a queue of such series yields them in the order of the worst key so far. So the queue is the same
+as sorting all steps by (worst key up to it, subscription, step), and the first N of that list are the N prunings done.
+That is how `Pruned` (see `pruned`) keeps the table as subscriptions come and go, without a queue and without doing
+anything again; the tests hold it against the queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial, reduce
+from itertools import accumulate, pairwise
+from math import inf, prod
+from typing import Literal, NamedTuple
+
+from state.errors import InvariantError
+from state.filters.trees import (
+    EVERYTHING,
+    MOST_BOXES,
+    MOST_TERMS,
+    And,
+    Ends,
+    Filter,
+    Leaf,
+    Or,
+    boxes_of,
+    conjunction,
+    disjunction,
+    of_boxes,
+    terms_of,
+)
+from state.geometry.boxes import Box, Boxes
+from state.space import Space
+
+Dimension = Literal["network", "memory", "throughput"]
+DIMENSIONS: tuple[Dimension, ...] = ("network", "memory", "throughput")
+LEAF_BYTES, NODE_BYTES = 24, 8
+"""What a predicate and an inner node take, as `filters.pack_tree` writes them."""
+
+BENDS: dict[Dimension, float] = {"network": 0.75, "memory": 0.05, "throughput": 0.5}
+"""The share of all prunings beyond which the published traffic grows sharply (Fig. 1, section 4.2): the default."""
+
+Selectivity = Callable[[Leaf], float]
+Key = tuple[float, float, float]
+"""How good a pruning is: smaller is better."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """How a link prunes what it heard: by which dimension, how many prunings at most, and the worst that is still done.
+
+    `worst` is a bound on the dimension: a degradation by network, the least bytes saved by memory, how far `pmin` may
+    be lowered by throughput. Without either stop, `BENDS` says what share of all prunings is done.
+    """
+
+    dimension: Dimension
+    prunings: int | None = None
+    worst: float | None = None
+
+    def allows(self, step: Step) -> bool:
+        """May this pruning be done, whatever others there are?"""
+        if self.worst is None:
+            return True
+        return step.key[0] <= (-self.worst if self.dimension == "memory" else self.worst)
+
+    def count(self, possible: int) -> int:
+        """How many of the allowed prunings are done."""
+        if self.prunings is None:
+            return possible if self.worst is not None else int(BENDS[self.dimension] * possible)
+        return min(self.prunings, possible)
+
+
+class Estimate(NamedTuple):
+    """The estimated selectivity of a tree: the least, the average and the most it can be."""
+
+    least: float
+    average: float
+    most: float
+
+    def degradation(self, original: Estimate) -> float:
+        """How much less selective than the original."""
+        return max(mine - its for mine, its in zip(self, original, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One pruning: the tree after it, its key, and the worst key up to it."""
+
+    tree: Filter
+    key: Key
+    worst: Key
+
+
+Parts = tuple[float, float, float, float]
+"""What the children of a node add up to so far: three for the estimate, one for `pmin`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """How the estimates of children become that of an AND or an OR."""
+
+    none: Parts
+    of: Callable[[Rated], Parts]
+    add: Callable[[Parts, Parts], Parts]
+    done: Callable[[Parts], Rated]
+
+
+class Rated(NamedTuple):
+    """What is estimated about a tree."""
+
+    estimate: Estimate
+    pmin: float
+
+
+_AND = _Kind(
+    (0.0, 1.0, 1.0, 0.0),
+    lambda r: (r.estimate.least - 1.0, r.estimate.average, r.estimate.most, r.pmin),
+    lambda a, b: (a[0] + b[0], a[1] * b[1], min(a[2], b[2]), a[3] + b[3]),
+    lambda a: Rated(Estimate(max(0.0, 1.0 + a[0]), a[1], a[2]), a[3]),
+)
+_OR = _Kind(
+    (0.0, 1.0, 0.0, inf),
+    lambda r: (r.estimate.least, 1.0 - r.estimate.average, r.estimate.most, r.pmin),
+    lambda a, b: (max(a[0], b[0]), a[1] * b[1], a[2] + b[2], min(a[3], b[3])),
+    lambda a: Rated(Estimate(a[0], 1.0 - a[1], min(1.0, a[2])), a[3]),
+)
+
+
+def rated(tree: Filter, selectivity: Selectivity) -> Rated:
+    """The estimated selectivity and `pmin` of a tree. O(predicates)."""
+    if isinstance(tree, Leaf):
+        s = selectivity(tree)
+        return Rated(Estimate(s, s, s), 1.0)
+    kind = _AND if isinstance(tree, And) else _OR
+    return kind.done(reduce(kind.add, (kind.of(rated(child, selectivity)) for child in tree.children), kind.none))
+
+
+def estimate(tree: Filter, selectivity: Selectivity) -> Estimate:
+    """The estimated selectivity of a tree.
+
+    >>> estimate(And((Leaf(0, 0, 1), Leaf(1, 0, 1))), lambda leaf: [0.5, 0.75][leaf.attribute])
+    Estimate(least=0.25, average=0.375, most=0.5)
+    """
+    return rated(tree, selectivity).estimate
+
+
+def size(tree: Filter) -> int:
+    """The bytes that a tree takes."""
+    if isinstance(tree, Leaf):
+        return LEAF_BYTES
+    return NODE_BYTES + sum(map(size, tree.children))
+
+
+# Prunings
+
+
+class Option(NamedTuple):
+    """A pruning that could be done: the way to the child that goes, what is left then, and the bytes saved."""
+
+    path: tuple[int, ...]
+    rated: Rated
+    saved: int
+    merges: bool = False
+    """May what is left be merged with what stands beside it? Then the rest is a guess until it is done."""
+
+
+def options(tree: Filter, selectivity: Selectivity, space: Space, *, lowest: bool = False) -> list[Option]:
+    """Every pruning of a tree, rated as what it leaves; `lowest`: only nodes below which nothing can be pruned.
+
+    O(predicates times depth): at each node the other children are summed up once from the left and once from the right.
+    Only prunings after which something may be merged are done to be rated.
+    """
+    found = _options(tree, selectivity, lowest, above=None)[2]
+    return [_done(tree, option.path, selectivity, space) if option.merges else option for option in found]
+
+
+def _done(tree: Filter, path: tuple[int, ...], selectivity: Selectivity, space: Space) -> Option:
+    """A pruning, rated by doing it."""
+    pruned = without(tree, path, space)
+    return Option(path, rated(pruned, selectivity), size(tree) - size(pruned))
+
+
+def _options(tree: Filter, selectivity: Selectivity, lowest: bool, above: Or | None) -> tuple[Rated, int, list[Option]]:
+    """A tree below an OR or not: rated, its size, and its prunings."""
+    if isinstance(tree, Leaf):
+        return rated(tree, selectivity), LEAF_BYTES, []
+    kind = _AND if isinstance(tree, And) else _OR
+    here = tree if isinstance(tree, Or) else None
+    below = [_options(child, selectivity, lowest, here) for child in tree.children]
+    parts, sizes = [kind.of(whole) for whole, _, _ in below], [taken for _, taken, _ in below]
+    left = list(accumulate(parts, kind.add, initial=kind.none))
+    right = list(accumulate(reversed(parts), kind.add, initial=kind.none))[::-1]
+    found = []
+    for k, (_, _, inner) in enumerate(below):
+        others = kind.add(left[k], right[k + 1])
+        for option in inner:
+            whole = kind.done(kind.add(others, kind.of(option.rated)))
+            merges = option.merges or LEAF_BYTES < sizes[k] - option.saved in sizes  # a predicate: see `_dissolved`
+            found.append(Option((k, *option.path), whole, option.saved, merges))
+        if isinstance(tree, And) and not (lowest and inner):
+            nodes, merges = _dissolved(tree, k, above)
+            found.append(Option((k,), kind.done(others), sizes[k] + nodes * NODE_BYTES, merges))
+    return kind.done(left[-1]), NODE_BYTES + sum(sizes), found
+
+
+def _dissolved(tree: And, k: int, above: Or | None) -> tuple[int, bool]:
+    """How many nodes go with a child: of two the AND, and an OR left in an OR; and may what is left merge there?"""
+    if len(tree.children) > 2:
+        return 0, False
+    left = tree.children[1 - k]
+    if above is None:
+        return 1, False
+    there = {child.attribute for child in above.children if isinstance(child, Leaf)}
+    coming = left.children if isinstance(left, Or) else (left,)
+    merges = any(not isinstance(child, Leaf) or child.attribute in there for child in coming)
+    return 1 + isinstance(left, Or), merges
+
+
+def without(tree: Filter, path: tuple[int, ...], space: Space) -> Filter:
+    """The tree after a pruning."""
+    if isinstance(tree, Leaf):
+        raise InvariantError("a predicate has no children to prune")
+    k, *rest = path
+    pruned = (without(tree.children[k], tuple(rest), space),) if rest else ()
+    join = conjunction if isinstance(tree, And) else disjunction
+    return join((*tree.children[:k], *pruned, *tree.children[k + 1 :]), space)
+
+
+def steps(original: Filter, dimension: Dimension, selectivity: Selectivity, space: Space) -> Iterator[Step]:
+    """The prunings of one subscription, the best first, until no more can be taken."""
+    unpruned = rated(original, selectivity)
+    tree, worst = original, None
+    while True:
+        best = _best(tree, unpruned, dimension, selectivity, space)
+        if best is None:
+            return
+        key, tree = best
+        worst = key if worst is None else max(worst, key)
+        yield Step(tree, key, worst)
+
+
+def _best(
+    tree: Filter, unpruned: Rated, dimension: Dimension, selectivity: Selectivity, space: Space
+) -> tuple[Key, Filter] | None:
+    """The best pruning: its key, and the tree after it. One that would leave nothing to ask for is none."""
+    found = options(tree, selectivity, space, lowest=dimension == "memory")
+    for key, k in sorted((_key(dimension, unpruned, option), k) for k, option in enumerate(found)):
+        pruned = without(tree, found[k].path, space)
+        if pruned != EVERYTHING:
+            return key, pruned
+    return None
+
+
+def _key(dimension: Dimension, unpruned: Rated, option: Option) -> Key:
+    degradation = round(option.rated.estimate.degradation(unpruned.estimate), 12)  # what is equal but for rounding ties
+    lowered, kept = unpruned.pmin - option.rated.pmin, float(-option.saved)
+    if dimension == "network":
+        return degradation, lowered, kept
+    return (kept, degradation, lowered) if dimension == "memory" else (lowered, degradation, kept)
+
+
+# Fitting
+
+
+def fitted(tree: Filter, space: Space, most: int = MOST_BOXES) -> tuple[Filter, Boxes]:
+    """A filter that holds wherever `tree` does and is at most `most` boxes, and those boxes.
+
+    Publications are taken to be uniform. Pruned is where terms multiply: of an AND with several children that are each
+    more than one box, the least selective of these goes. An OR of boxes has nothing to prune: there neighbours become
+    the box around them both, as many as are too many, the cheapest first.
+    """
+    while True:
+        count = terms(tree)
+        boxes = boxes_of(tree, space, MOST_TERMS) if count <= MOST_TERMS else None
+        if boxes is not None and len(boxes) <= most:
+            return tree, boxes
+        tree = _lighter(tree, space, max(1, (count if boxes is None else len(boxes)) - most))
+
+
+def terms(tree: Filter) -> int:
+    """How many boxes a tree is when multiplied out."""
+    if isinstance(tree, Leaf):
+        return 1
+    counts = [terms(child) for child in tree.children]
+    return prod(counts) if isinstance(tree, And) else sum(counts)
+
+
+def _lighter(tree: Filter, space: Space, gone: int) -> Filter:
+    """The same filter, more general, with fewer terms; where they can be joined one by one, by `gone` at most."""
+    if isinstance(tree, Leaf):
+        raise InvariantError("a predicate is a box: nothing is lighter")
+    counts = [terms(child) for child in tree.children]
+    heavy = [k for k, count in enumerate(counts) if count > 1]
+    if isinstance(tree, And) and len(heavy) > 1:
+        gone = max(heavy, key=lambda k: (estimate(tree.children[k], partial(natural, space)).average, k))
+        return conjunction((*tree.children[:gone], *tree.children[gone + 1 :]), space)
+    if isinstance(tree, Or) and not heavy:
+        return _coarser(tree, space, gone)
+    k = max(heavy, key=lambda k: counts[k])
+    join = conjunction if isinstance(tree, And) else disjunction
+    return join((*tree.children[:k], _lighter(tree.children[k], space, gone), *tree.children[k + 1 :]), space)
+
+
+def natural(space: Space, leaf: Leaf) -> float:
+    """The share of an attribute's domain that fulfils a predicate."""
+    a = space.attributes[leaf.attribute]
+    whole = a.length(a.low, a.high + 1)
+    return a.length(leaf.lo, leaf.hi) / whole if whole > 0 else 1.0
+
+
+def _coarser(tree: Or, space: Space, gone: int) -> Filter:
+    """An OR of boxes with `gone` fewer, if that is at most half: neighbours joined, whose box around both adds least.
+
+    Half, because boxes that overlap are more boxes than terms, and joining some may do away with many.
+    """
+    boxes = sorted(box for child in tree.children for box in terms_of(child, space.domain))
+    added = [_added(space, a, b) for a, b in pairwise(boxes)]
+    for _ in range(min(gone, len(boxes) // 2)):
+        k = min(range(len(added)), key=added.__getitem__)
+        boxes[k : k + 2] = [_hull(boxes[k], boxes[k + 1])]
+        del added[k]
+        for near in range(max(0, k - 1), min(k + 1, len(added))):
+            added[near] = _added(space, boxes[near], boxes[near + 1])
+    return disjunction((of_boxes((Box(*box),), space) for box in boxes), space)
+
+
+def _added(space: Space, a: Ends, b: Ends) -> float:
+    """By how much the box around two is larger than the two."""
+    return space.share(*_hull(a, b)) - space.share(*a) - space.share(*b)
+
+
+def _hull(a: Ends, b: Ends) -> Ends:
+    """The least box around two."""
+    return tuple(map(min, a[0], b[0])), tuple(map(max, a[1], b[1]))

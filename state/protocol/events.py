@@ -1,0 +1,366 @@
+"""Clients' events: JSON in, a message or a reject out. Strict, so that nothing doubtful reaches the routing.
+
+    subscribe    {"id": "s1", "client": "ann", "where": {"price": [10, 20]}, "ttl": 60, "rev": 3, "time": "..."}
+                 `where` has other forms too, text among them: see `where`
+    unsubscribe  {"id": "s1", "client": "ann", "rev": 4, "time": "..."}
+    publish      {"id": "p1", "at": {"price": 12.5}, "payload": "anything", "time": "..."}
+
+What cannot be accepted becomes a `Reject` with the rule that it broke. It is data, not an error of ours: it is
+recorded, and the stream goes on. `RULES` lists every rule; each is tested.
+
+Decoding is done by msgspec into the typed structs below: it refuses NaN, infinities and numbers beyond a double. Where
+it fails, a second, slower look finds out which rule that was. JSON with a name twice in one object is refused too
+(which of the two was meant?); that look is taken only where more names are written than were decoded.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, Literal, NoReturn, TypeVar
+
+import msgspec
+
+from state.errors import InvariantError, shown
+from state.filters.where import asked
+from state.protocol.messages import Message, Name, Publish, Stamp, Subscribe, Unsubscribe
+from state.space import Space, ValueRefused, timestamp_key
+
+EventKind = Literal["subscribe", "unsubscribe", "publish"]
+KINDS: tuple[EventKind, ...] = ("subscribe", "unsubscribe", "publish")
+
+MOST_BYTES = 1 << 20
+MOST_PAYLOAD = 1 << 16
+MOST_NAME = 256
+MOST_TTL = 100 * 366 * 86400
+INT64 = 1 << 63
+ABSENT = (None, msgspec.Raw())
+"""What a field holds that was not given."""
+NAMED = re.compile(rb'"\s*:')
+FAR = re.compile(rb"[0-9][eE]\+?[0-9]{3}|(?<![0-9])[0-9]{309}")
+"""What a number beyond a double has in it. A payload is not decoded, so only there it must be looked for."""
+MOST_DIGITS = 4300
+"""Python reads no longer whole numbers."""
+
+RULES = {
+    "attribute": "a publication names every attribute of the space, a subscription no other",
+    "broker": "the key is the name of a broker of the overlay",
+    "category": "a category's value is one of those declared",
+    "client": "a client is a string of 1 to 256 characters",
+    "deep": "a filter is nested at most 32 deep and has at most 1,024 predicates",
+    "domain": "a value lies inside the domain of its attribute",
+    "duplicate": "no name stands twice in one JSON object",
+    "empty": "a set of categories, or a list of alternatives, is not empty",
+    "field": "an event has no fields but those documented",
+    "filter": "a filter is an object of ranges, a list of alternatives, or a text",
+    "finite": "a number is finite: no NaN, no infinity",
+    "fraction": "the value of an int attribute is a whole number",
+    "id": "an id is a string of 1 to 256 characters",
+    "inverted": "the low end of a range is not above its high end",
+    "json": "a value is one JSON object",
+    "kind": "an event is a subscribe, unsubscribe or publish",
+    "missing": "an event has all the fields it needs",
+    "nothing": "a filter holds for some point of the space",
+    "order": "categories have no order: they are compared by =, <> and IN",
+    "payload": "a payload is not longer than 65,536 bytes",
+    "range": "a range is a list of two ends",
+    "rev": "a revision is a whole number from 0 below 2^63",
+    "size": "a value is not longer than 1,048,576 bytes",
+    "syntax": "a filter as text follows the grammar, in at most 65,536 characters",
+    "time": "a time is an ISO 8601 timestamp",
+    "timestamp": "the value of a timestamp attribute is ISO 8601, no finer than a microsecond",
+    "ttl": "a time to live is a number of seconds above 0, up to a hundred years",
+    "type": "a value has the type of its field",
+    "unexpected": "an event is read without an error of the router's own",
+    "utf8": "a value is UTF-8",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """A refused event: the rule it broke, and what in it did."""
+
+    rule: str
+    message: str
+
+
+class _Refused(Exception):
+    def __init__(self, rule: str, message: str) -> None:
+        super().__init__(message)
+        self.rule = rule
+
+
+class _Subscribe(msgspec.Struct, forbid_unknown_fields=True):
+    id: str
+    client: str
+    where: Any
+    ttl: Any = None
+    rev: Any = None
+    time: Any = None
+
+
+class _Unsubscribe(msgspec.Struct, forbid_unknown_fields=True):
+    id: str
+    client: str
+    rev: Any = None
+    time: Any = None
+
+
+class _Publish(msgspec.Struct, forbid_unknown_fields=True):
+    id: str
+    at: dict[str, Any]
+    payload: msgspec.Raw = msgspec.Raw()
+    time: Any = None
+
+
+class _Line(msgspec.Struct):
+    """What a line of an events file has besides the event: the topic it would be in and the key it would have."""
+
+    kind: Any = None
+    broker: Any = None
+
+
+class _SubscribeLine(_Subscribe, kw_only=True, forbid_unknown_fields=True):
+    kind: Any
+    broker: Any
+
+
+class _UnsubscribeLine(_Unsubscribe, kw_only=True, forbid_unknown_fields=True):
+    kind: Any
+    broker: Any
+
+
+class _PublishLine(_Publish, kw_only=True, forbid_unknown_fields=True):
+    kind: Any
+    broker: Any
+
+
+Found = TypeVar("Found")
+Decoders = dict[str, Callable[[bytes], Any]]
+_EVENTS: Decoders = {
+    kind: msgspec.json.Decoder(struct).decode
+    for kind, struct in zip(KINDS, (_Subscribe, _Unsubscribe, _Publish), strict=True)
+}
+_LINES: Decoders = {
+    kind: msgspec.json.Decoder(struct).decode
+    for kind, struct in zip(KINDS, (_SubscribeLine, _UnsubscribeLine, _PublishLine), strict=True)
+}
+_decode_line = msgspec.json.Decoder(_Line).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Where events are read: the space and the brokers they must fit."""
+
+    space: Space
+    brokers: Collection[str]
+
+
+def read(context: Context, kind: str, broker: object, value: bytes, arrived: int, place: int) -> Message | Reject:
+    """The message of one event, or the reject that it is.
+
+    `arrived` is when the log took it (microseconds) and stands in for a missing time; `place` is where in the log it
+    is.
+    """
+    return _guarded(lambda: _read(context, kind, broker, value, arrived, place, _EVENTS))
+
+
+def read_line(context: Context, line: bytes, arrived: int, place: int) -> tuple[object, object, Message | Reject]:
+    """The kind, the broker and the message (or reject) of one line of an events file."""
+    head = _guarded(lambda: _head(line))
+    if isinstance(head, Reject):
+        return None, None, head
+    kind, broker = head.kind, head.broker
+    return kind, broker, _guarded(lambda: _read(context, kind, broker, line, arrived, place, _LINES))
+
+
+def _guarded(look: Callable[[], Found]) -> Found | Reject:
+    """What was found, or the reject that it is.
+
+    An exception that nobody thought of is a reject too: the event stays in the log, so raised again at every attempt
+    it would stop the stream at this offset for good. What no event is to blame for stops it rightly.
+    """
+    try:
+        return look()
+    except (_Refused, ValueRefused) as refused:
+        return Reject(refused.rule, str(refused))
+    except (InvariantError, MemoryError):
+        raise
+    except Exception as error:
+        return Reject("unexpected", f"{type(error).__name__} was raised while the event was read")
+
+
+def _head(line: bytes) -> _Line:
+    try:
+        return _decode_line(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        _explain("", line, None)
+
+
+def _read(
+    context: Context, kind: object, broker: object, value: bytes, arrived: int, place: int, decoders: Decoders
+) -> Message:
+    if not isinstance(kind, str) or kind not in decoders:
+        raise _Refused("kind", f"{shown(kind)} is not one of {', '.join(KINDS)}")
+    if not isinstance(broker, str) or broker not in context.brokers:
+        raise _Refused("broker", f"{shown(broker)} is not a broker of the overlay ({', '.join(context.brokers)})")
+    if len(value) > MOST_BYTES:
+        raise _Refused("size", f"the value has {len(value)} bytes, more than {MOST_BYTES}")
+    event = _decode(kind, value, decoders)
+    if kind == "publish":
+        return _publish(context, event, arrived)
+    name = Name(broker, _name(event.client, "client"), _name(event.id, "id"))
+    stamp = Stamp(_rev(event.rev), _time(event.time, arrived), place)
+    if kind == "unsubscribe":
+        return Unsubscribe(name, stamp)
+    ends = None if event.ttl is None else stamp.time + _ttl(event.ttl)
+    wanted = asked(context.space, event.where)
+    return Subscribe(name, wanted.boxes, stamp, ends, wanted.tree, wanted.exact)
+
+
+def _publish(context: Context, event: _Publish, arrived: int) -> Publish:
+    payload = bytes(event.payload) or None
+    if payload is not None and len(payload) > MOST_PAYLOAD:
+        raise _Refused("payload", f"the payload has {len(payload)} bytes, more than {MOST_PAYLOAD}")
+    if payload is not None:
+        text = _text(payload)
+        if FAR.search(payload):
+            _refuse_constants(text)
+    return Publish(_name(event.id, "id"), context.space.point(event.at), payload, _time(event.time, arrived))
+
+
+def _name(value: str, rule: str) -> str:
+    if not 1 <= len(value) <= MOST_NAME:
+        raise _Refused(rule, f"{rule} has {len(value)} characters; 1 to {MOST_NAME} are allowed")
+    return value
+
+
+def _rev(value: object) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < INT64:
+        raise _Refused("rev", f"rev = {shown(value)} is not a whole number from 0 below 2^63")
+    return value
+
+
+def _ttl(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MOST_TTL:
+        raise _Refused("ttl", f"ttl = {shown(value)} is not a number of seconds above 0, up to {MOST_TTL}")
+    return max(1, round(value * 1_000_000))
+
+
+def _time(value: object, arrived: int) -> int:
+    if value is None:
+        return arrived
+    if not isinstance(value, str):
+        raise _Refused("time", f"time = {shown(value)} is not an ISO 8601 timestamp")
+    try:
+        return timestamp_key(value)
+    except ValueRefused as refused:
+        raise _Refused("time", str(refused)) from None
+
+
+def _decode(kind: str, value: bytes, decoders: Decoders) -> Any:
+    try:
+        event = decoders[kind](value)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        _explain(kind, value, error, more=() if decoders is _EVENTS else ("kind", "broker"))
+    if _may_repeat(event, value):
+        _refuse_duplicates(value)
+    return event
+
+
+def _may_repeat(event: Any, value: bytes) -> bool:
+    """Could a name stand twice in an object? Only if more names are written than were decoded."""
+    inner = event.at if isinstance(event, _Publish) else getattr(event, "where", None)
+    given = sum(getattr(event, name) not in ABSENT for name in event.__struct_fields__)
+    return len(NAMED.findall(value)) > given + (len(inner) if isinstance(inner, dict) else 0)
+
+
+def _refuse_duplicates(value: bytes) -> None:
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        seen: dict[str, Any] = {}
+        for key, item in items:
+            if key in seen:
+                raise _Refused("duplicate", f"{shown(key)} stands twice in one object")
+            seen[key] = item
+        return seen
+
+    try:
+        json.loads(_text(value), object_pairs_hook=pairs, parse_int=len)  # numbers may have any number of digits
+    except (ValueError, RecursionError) as error:
+        raise _Refused("json", f"not JSON: {error}") from None
+
+
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object in which no name stands twice: which of the two would be meant?"""
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        raise ValueError("a name stands twice in one object")
+    return value
+
+
+def _text(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError as broken:
+        raise _Refused("utf8", f"byte {broken.start} is not UTF-8") from None
+
+
+def _explain(kind: str, value: bytes, error: Exception | None, more: tuple[str, ...] = ()) -> NoReturn:
+    """Which rule did a value break that could not be decoded?"""
+    text = _text(value)
+    _refuse_constants(text)
+    try:
+        event = json.loads(text, parse_int=_whole)
+    except (ValueError, RecursionError) as broken:
+        raise _Refused("json", f"not JSON: {broken}") from None
+    if not isinstance(event, dict):
+        raise _Refused("json", f"a JSON object is needed, not {type(event).__name__}")
+    if kind:
+        _refuse_fields(kind, event, more)
+    raise _Refused("type" if isinstance(error, msgspec.ValidationError) else "json", str(error or "not JSON"))
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise _Refused("json", f"a whole number has {len(digits):,} characters, more than {MOST_DIGITS:,}")
+    return int(digits)
+
+
+def _refuse_constants(text: str) -> None:
+    """NaN and Infinity are not JSON, but Python's own reader knows them; 1e400 is JSON, but no double."""
+
+    def refuse(word: str) -> NoReturn:
+        raise _Refused("finite", f"{word} is not a finite number")
+
+    def number(digits: str) -> float:
+        return float(digits) if abs(float(digits)) != float("inf") else refuse(digits)
+
+    try:
+        json.loads(text, parse_constant=refuse, parse_float=number, parse_int=len)
+    except (ValueError, RecursionError):
+        return
+
+
+FIELDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "subscribe": (("id", "client", "where"), ("ttl", "rev", "time")),
+    "unsubscribe": (("id", "client"), ("rev", "time")),
+    "publish": (("id", "at"), ("payload", "time")),
+}
+"""The fields of each kind: those it needs, and those it may have."""
+
+
+def _refuse_fields(kind: str, event: dict[str, Any], more: tuple[str, ...]) -> None:
+    needed, optional = FIELDS[kind]
+    for field in needed:
+        if field not in event:
+            raise _Refused("missing", f"{field} is missing")
+    for field in event:
+        if field not in needed + optional + more:
+            raise _Refused("field", f"{shown(field)} is not a field of a {kind} event")
+    for field in ("id", "client"):
+        if field in needed and not isinstance(event[field], str):
+            raise _Refused(field, f"{field} = {shown(event[field])} is not a string")
