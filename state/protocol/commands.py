@@ -1,15 +1,16 @@
-"""Wishes: what an operator asks of a running system about its pruning, and what a link keeps of it.
+"""Commands: what an operator, or time itself, asks of a running system, on the topic `control`.
 
-    {"prune": "network", "prunings": 100, "links": ["oslo>paris"]}      prune so from now on (also `worst`)
-    {"prune": "off"}                                                    prune nothing
-    {"prune": "configured"}                                             as the configuration says, again
+    key tick            time passes everywhere, also where nothing else arrives
+    key command/...     {"command": "rebuild"}                                      compute again what strategies keep
+                        {"command": "prune", "prune": "network", "prunings": 100, "links": ["oslo>paris"]}
+                        {"command": "prune", "prune": "off"}                        prune nothing
+                        {"command": "prune", "prune": "configured"}                 as the configuration says, again
 
-A wish is the value of a record on the links topic under the key `prune`; without `links` it is for all of them. A link
-that it is for keeps it as an `Override` of its configured pruning, in its stored state: until another wish, whatever is
-restarted or configured in between. Nothing else has to change and nobody else has to be told, because the originals of
-what was heard are always kept.
+Without `links`, a command is for all of them. A link keeps a command about pruning as an `Override` of its configured
+pruning, in its stored state: until another one, whatever is restarted or configured in between. Nothing else has to
+change and nobody else has to be told, because the originals of what was heard are always kept.
 
-What is no wish is a reject, like any record that cannot be read: nothing happens but a row that says so.
+A record that is no command is a reject, like any record that cannot be read: nothing happens but a row that says so.
 """
 
 from __future__ import annotations
@@ -24,24 +25,38 @@ import msgspec
 from state.filters.pruning import DIMENSIONS, Dimension, Pruning
 from state.protocol.events import Reject, once
 
+TICK = b"tick"
+"""The key of a tick."""
+COMMAND = "command/"
+"""How the key of a command begins; anything may follow that makes it unique."""
 OFF, CONFIGURED = "off", "configured"
 MOST_SAID = 500
 """Characters of a reject's message: it quotes the record, which may be long."""
-WISHES: tuple[str, ...] = (*DIMENSIONS, OFF, CONFIGURED)
+CHOICES: tuple[str, ...] = (*DIMENSIONS, OFF, CONFIGURED)
 
 
 class Override(msgspec.Struct, array_like=True, frozen=True):
-    """How a link prunes whatever is configured; None: not at all."""
+    """The pruning of a link, whatever is configured; None: it does not prune."""
 
     pruning: Pruning | None
 
 
-class Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """How these links, or all, are to prune from now on.
+class Tick(msgspec.Struct, frozen=True, tag_field="command", tag="tick"):
+    """Time passes."""
 
-    >>> Wish("memory", 5, links=("oslo>paris",)).override
+
+class Rebuild(msgspec.Struct, frozen=True, tag_field="command", tag="rebuild", forbid_unknown_fields=True):
+    """Every link computes again what its strategy keeps."""
+
+
+class Prune(
+    msgspec.Struct, frozen=True, tag_field="command", tag="prune", forbid_unknown_fields=True, omit_defaults=True
+):
+    """These links, or all, prune in another way from now on.
+
+    >>> Prune("memory", 5, links=("oslo>paris",)).override
     Override(pruning=Pruning(dimension='memory', prunings=5, worst=None))
-    >>> Wish("off").override, Wish("configured").override
+    >>> Prune("off").override, Prune("configured").override
     (Override(pruning=None), None)
     """
 
@@ -58,7 +73,7 @@ class Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
     @property
     def override(self) -> Override | None:
-        """What a link keeps of it; None: nothing, it prunes as configured."""
+        """Return the pruning override for the link, or None to prune as configured."""
         if self.prune == CONFIGURED:
             return None
         if self.prune == OFF:
@@ -66,24 +81,27 @@ class Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
         return Override(Pruning(cast(Dimension, self.prune), self.prunings, self.worst))
 
     def concerns(self, link: str) -> bool:
-        """Is it for this link?"""
+        """Return whether the command is for this link."""
         return self.links is None or link in self.links
 
 
-write_wish = msgspec.json.Encoder().encode
+Command = Tick | Rebuild | Prune
+
+write_command = msgspec.json.Encoder().encode
 
 
-def read_wish(value: bytes, links: Collection[str]) -> Wish | Reject:
-    """The wish in a record, or why it is none; `links` are those that there are. It never raises."""
+def read_command(value: bytes, links: Collection[str]) -> Rebuild | Prune | Reject:
+    """Read the command in a record, or return why it is none; `links` are those that there are. It never raises."""
     try:
-        wish = msgspec.convert(json.loads(value.decode(), object_pairs_hook=once), Wish)
+        command = msgspec.convert(json.loads(value.decode(), object_pairs_hook=once), Rebuild | Prune)
     except UnicodeDecodeError as error:
         return _refused("utf8", f"byte {error.start} is not UTF-8")
     except (ValueError, RecursionError) as error:
         return _refused("type" if isinstance(error, msgspec.ValidationError) else "json", str(error))
-    unknown = [link for link in wish.links or () if link not in links]
-    return _refused("broker", f"{unknown[0]!r} is not a link of the overlay") if unknown else wish
+    named = command.links if isinstance(command, Prune) else None
+    unknown = [link for link in named or () if link not in links]
+    return _refused("broker", f"{unknown[0]!r} is not a link of the overlay") if unknown else command
 
 
 def _refused(rule: str, why: str) -> Reject:
-    return Reject(rule, f"a wish about pruning: {why}"[:MOST_SAID])
+    return Reject(rule, f"a command: {why}"[:MOST_SAID])

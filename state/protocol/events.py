@@ -19,13 +19,13 @@ import json
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
 
 import msgspec
 
 from state.errors import InvariantError, shown
 from state.filters.where import asked
-from state.protocol.messages import Message, Name, Publish, Stamp, Subscribe, Unsubscribe
+from state.protocol.messages import Headers, Message, Name, Publish, Stamp, Subscribe, Unsubscribe
 from state.space import Space, ValueRefused, timestamp_key
 
 EventKind = Literal["subscribe", "unsubscribe", "publish"]
@@ -56,6 +56,7 @@ RULES = {
     "field": "an event has no fields but those documented",
     "filter": "a filter is an object of ranges, a list of alternatives, or a text",
     "finite": "a number is finite: no NaN, no infinity",
+    "foreign": "a record of an internal topic was written by this system",
     "fraction": "the value of an int attribute is a whole number",
     "id": "an id is a string of 1 to 256 characters",
     "inverted": "the low end of a range is not above its high end",
@@ -82,6 +83,17 @@ RULES = {
 class Reject:
     """A refused event: the rule it broke, and what in it did."""
 
+    rule: str
+    message: str
+
+
+class Refused(msgspec.Struct, array_like=True, frozen=True):
+    """A record of a topic that was refused: where it is, the value (its beginning, if it is long), and why."""
+
+    topic: str | None
+    partition: int
+    offset: int
+    value: bytes
     rule: str
     message: str
 
@@ -148,6 +160,7 @@ _LINES: Decoders = {
     for kind, struct in zip(KINDS, (_SubscribeLine, _UnsubscribeLine, _PublishLine), strict=True)
 }
 _decode_line = msgspec.json.Decoder(_Line).decode
+_encode = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,22 +171,35 @@ class Context:
     brokers: Collection[str]
 
 
-def read(context: Context, kind: str, broker: object, value: bytes, arrived: int, place: int) -> Message | Reject:
-    """The message of one event, or the reject that it is.
+class Source(NamedTuple):
+    """Where an event comes from: the rank of its channel, its offset, its key (`Publish.key`), when it arrived.
 
-    `arrived` is when the log took it (microseconds) and stands in for a missing time; `place` is where in the log it
-    is.
+    The moment of arrival (microseconds) stands in for a missing `time`.
     """
-    return _guarded(lambda: _read(context, kind, broker, value, arrived, place, _EVENTS))
+
+    rank: int
+    offset: int
+    key: str
+    arrived: int
 
 
-def read_line(context: Context, line: bytes, arrived: int, place: int) -> tuple[object, object, Message | Reject]:
-    """The kind, the broker and the message (or reject) of one line of an events file."""
+def read(
+    context: Context, kind: str, broker: object, value: bytes, source: Source, headers: Headers = ()
+) -> Message | Reject:
+    """Read one event. Return its message, or the reject that it is."""
+    return _guarded(lambda: _read(context, kind, broker, value, source, _EVENTS, headers))
+
+
+def read_line(context: Context, line: bytes, arrived: int, offset: int) -> tuple[object, object, Message | Reject]:
+    """Read one line of an events file. Return its kind, its broker and the message, or the reject that it is.
+
+    A file is one channel, so all its lines have one rank. The key of a publication is the number of its line.
+    """
     head = _guarded(lambda: _head(line))
     if isinstance(head, Reject):
         return None, None, head
-    kind, broker = head.kind, head.broker
-    return kind, broker, _guarded(lambda: _read(context, kind, broker, line, arrived, place, _LINES))
+    kind, broker, source = head.kind, head.broker, Source(0, offset, str(offset + 1), arrived)
+    return kind, broker, _guarded(lambda: _read(context, kind, broker, line, source, _LINES, ()))
 
 
 def _guarded(look: Callable[[], Found]) -> Found | Reject:
@@ -200,7 +226,13 @@ def _head(line: bytes) -> _Line:
 
 
 def _read(
-    context: Context, kind: object, broker: object, value: bytes, arrived: int, place: int, decoders: Decoders
+    context: Context,
+    kind: object,
+    broker: object,
+    value: bytes,
+    source: Source,
+    decoders: Decoders,
+    headers: Headers,
 ) -> Message:
     if not isinstance(kind, str) or kind not in decoders:
         raise _Refused("kind", f"{shown(kind)} is not one of {', '.join(KINDS)}")
@@ -210,17 +242,17 @@ def _read(
         raise _Refused("size", f"the value has {len(value)} bytes, more than {MOST_BYTES}")
     event = _decode(kind, value, decoders)
     if kind == "publish":
-        return _publish(context, event, arrived)
+        return _publish(context, event, broker, source, headers)
     name = Name(broker, _name(event.client, "client"), _name(event.id, "id"))
-    stamp = Stamp(_rev(event.rev), _time(event.time, arrived), place)
+    stamp = Stamp(_rev(event.rev), _time(event.time, source.arrived), source.rank, source.offset)
     if kind == "unsubscribe":
         return Unsubscribe(name, stamp)
-    ends = None if event.ttl is None else stamp.time + _ttl(event.ttl)
+    ttl = None if event.ttl is None else _ttl(event.ttl)
     wanted = asked(context.space, event.where)
-    return Subscribe(name, wanted.boxes, stamp, ends, wanted.tree, wanted.exact)
+    return Subscribe(name, wanted.boxes, stamp, ttl, wanted.tree, wanted.exact, _encode(event.where))
 
 
-def _publish(context: Context, event: _Publish, arrived: int) -> Publish:
+def _publish(context: Context, event: _Publish, broker: str, source: Source, headers: Headers) -> Publish:
     payload = bytes(event.payload) or None
     if payload is not None and len(payload) > MOST_PAYLOAD:
         raise _Refused("payload", f"the payload has {len(payload)} bytes, more than {MOST_PAYLOAD}")
@@ -228,7 +260,8 @@ def _publish(context: Context, event: _Publish, arrived: int) -> Publish:
         text = _text(payload)
         if FAR.search(payload):
             _refuse_constants(text)
-    return Publish(_name(event.id, "id"), context.space.point(event.at), payload, _time(event.time, arrived))
+    id, point, time = _name(event.id, "id"), context.space.point(event.at), _time(event.time, source.arrived)
+    return Publish(id, point, payload, time, source.key, broker, 0, source.arrived, headers)
 
 
 def _name(value: str, rule: str) -> str:

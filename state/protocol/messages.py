@@ -1,11 +1,13 @@
-"""What travels: names, and the messages that a broker takes from its clients and its neighbours.
+"""Names, and the messages that a broker takes from its clients and its neighbours.
 
 A subscription is named by the broker its client is attached to, the client, and the id that the client chose. Clients
 choose ids freely; two of them may choose the same, at one broker or at two, and neither may disturb the other.
 
-Messages are values. The same three kinds arrive from clients and from neighbours; from clients they carry a `Stamp`,
-by which a later word wins over an earlier one in whatever order they arrive (`ledger`). On a link order is given by
-the channel (`channel`), so a stamp is not needed there.
+Messages are values. The same kinds arrive from clients and from neighbours.
+
+    from a client       carries a `Stamp`, by which the later of two events wins in any order of arrival (`ledger`)
+    from a neighbour    carries a `Cause`, the client's event or expiry behind it, and how many links it has crossed; it
+                        needs no stamp, because its channel keeps the order (`channel`)
 
 Where links speak in ranges of a curve (strategy `mics`), a neighbour does not pass subscriptions on. It says by which
 ranges what it asks for has changed, and which subscription was the cause: one message that makes and breaks at once.
@@ -14,6 +16,7 @@ ranges what it asks for has changed, and which subscription was the cause: one m
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import NamedTuple
 
 from state.filters.trees import Filter
@@ -25,7 +28,7 @@ LOCAL = "local"
 
 
 class Name(NamedTuple):
-    """Who a subscription is: unique in the whole overlay."""
+    """The identity of a subscription, unique in the whole overlay."""
 
     broker: str
     client: str
@@ -33,32 +36,59 @@ class Name(NamedTuple):
 
 
 class Stamp(NamedTuple):
-    """When a client's word was given: its revision if it gave one, the time in microseconds, the place in the log."""
+    """The moment of a client's event: its revision if it gave one, its time in microseconds, its rank and offset.
+
+    The rank is that of the channel on which the event arrived (`arrivals`).
+    """
 
     rev: int | None
     time: int
-    place: int
+    rank: int
+    offset: int
+
+
+class Change(StrEnum):
+    """What happened to a client's subscription."""
+
+    SUBSCRIBE = "subscribe"
+    REPLACE = "replace"
+    RENEW = "renew"
+    UNSUBSCRIBE = "unsubscribe"
+    EXPIRE = "expire"
+
+
+class Cause(NamedTuple):
+    """The client's event or expiry behind a request: whose, what, the producer's moment, and when it arrived."""
+
+    name: Name
+    change: Change
+    time: int
+    arrived: int
 
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
     """Ask for everything in `boxes`; replaces what `name` asked for before.
 
-    `tree` is the Boolean filter that these boxes are, if it is more than a conjunction of ranges. `exact` is what the
-    client asked for, if that would be more boxes than may travel; only clients' messages have it.
+    `tree` is the Boolean filter that these boxes are, if it is more than a conjunction of ranges. Only messages of
+    clients have `exact`, what the client asked for if that would be more boxes than may travel; `where`, the same as
+    the client wrote it; and `ttl`, for how many microseconds it stands after its arrival.
     """
 
     name: Name
     boxes: Boxes
     stamp: Stamp | None = None
-    expires: int | None = None
+    ttl: int | None = None
     tree: Filter | None = None
     exact: Filter | None = None
+    where: bytes | None = None
+    cause: Cause | None = None
+    hop: int = 0
 
     @property
-    def moment(self) -> int:
-        """When the client said it; 0 on a link."""
-        return 0 if self.stamp is None else self.stamp.time
+    def asks(self) -> bool:
+        """Whether it asks for more, rather than giving up."""
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +97,13 @@ class Unsubscribe:
 
     name: Name
     stamp: Stamp | None = None
+    cause: Cause | None = None
+    hop: int = 0
 
     @property
-    def moment(self) -> int:
-        """When the client said it; 0 on a link."""
-        return 0 if self.stamp is None else self.stamp.time
+    def asks(self) -> bool:
+        """Whether it asks for more, rather than giving up."""
+        return False
 
 
 Range = tuple[int, int]
@@ -85,25 +117,39 @@ class RangeChange:
     name: Name
     added: tuple[Range, ...]
     removed: tuple[Range, ...]
+    cause: Cause | None = None
+    hop: int = 0
 
     @property
-    def moment(self) -> int:
-        """When it was said: 0, as for everything on a link."""
-        return 0
+    def asks(self) -> bool:
+        """Whether it asks for more, rather than giving up."""
+        return bool(self.added)
 
 
 Request = Subscribe | Unsubscribe | RangeChange
-"""What changes what a broker is asked for."""
+"""A change of what a broker is asked for."""
+
+Headers = tuple[tuple[str, bytes], ...]
+"""Kafka headers, carried from a publication to its deliveries."""
 
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """An event at a point of the space. `payload` is the JSON text that came with it, or None."""
+    """An event at a point of the space.
+
+    `payload` is the JSON text that came with it, or None. `key` is the partition and offset of the record that brought
+    it (in a simulation, the line), `entry` the broker where it was published, `hop` how many links it has crossed.
+    """
 
     id: str
     point: Corner
     payload: bytes | None = None
-    moment: int = 0
+    time: int = 0
+    key: str = ""
+    entry: str = ""
+    hop: int = 0
+    arrived: int = 0
+    headers: Headers = ()
 
 
 Message = Request | Publish

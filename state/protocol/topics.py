@@ -8,11 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-REBUILD = b"rebuild"
-"""The key of a record on the links topic that asks every link to compute anew what its strategy keeps."""
-PRUNE = b"prune"
-"""The key of a record on the links topic that asks links to prune otherwise: see `wish`."""
-
 
 @dataclass(frozen=True)
 class Topics:
@@ -27,7 +22,7 @@ class Topics:
     prefix: str = "lacuna"
 
     def of(self, kind: str) -> str:
-        """The topic of a kind of event, or of `links`, `deliveries` or `records`."""
+        """The topic of a kind of event, or of `links`, `control`, `deliveries` or `records`."""
         return f"{self.prefix}.{kind}"
 
     @property
@@ -51,6 +46,11 @@ class Topics:
         return self.of("links")
 
     @property
+    def control(self) -> str:
+        """Ticks and commands: see `commands`."""
+        return self.of("control")
+
+    @property
     def deliveries(self) -> str:
         """What reaches clients; key = client."""
         return self.of("deliveries")
@@ -68,4 +68,4 @@ class Topics:
     @property
     def all(self) -> tuple[str, ...]:
         """Every topic of the system."""
-        return (*self.events, self.links, self.deliveries, self.records)
+        return (*self.events, self.links, self.control, self.deliveries, self.records)

@@ -1,4 +1,4 @@
-"""heard[M] and told[M] where links speak in ranges of a Hilbert curve: strategy `mics`.
+"""told[M] where links speak in ranges of a Hilbert curve: strategy `mics`.
 
 What is decided on cells must travel as cells, or events are lost: a subscription that the *cells* of others cover is
 not covered by their boxes. So under `mics` brokers tell each other ranges, and match publications against ranges; a
@@ -13,7 +13,7 @@ Whatever happens, a client's subscription that comes, changes or goes, or a neig
 how much the union changed: ranges added and ranges removed in one message, which makes and breaks at once. Nothing is
 ever passive here and nothing is promoted: where one of two subscriptions goes, their common cells keep a count of one.
 
-Rules, in the terms of ranges (`check` here, and of the whole overlay in `overlay`):
+Rules, in the terms of ranges (`check` here, and between brokers in `region`):
 
     (S)  mine is exactly the ranges of the clients' subscriptions, theirs exactly what the other links heard
     (C)  what M was told holds every range of both: the subscriptions' ranges, rounded outward
@@ -38,7 +38,8 @@ already covered they do say: `asked`, `added` and `removed` count its ranges and
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,10 +50,14 @@ from state.curves.ranges import NONE, RangeTable, difference
 from state.errors import InvariantError
 from state.geometry.boxes import Box, Boxes, stack
 from state.matching.boxlist import BoxList
-from state.protocol.messages import LOCAL, Name, Range, RangeChange, Request, Subscribe
-from state.routing.told import Action, Decision, Passive, Reach
+from state.protocol.messages import LOCAL, Cause, Name, Range, RangeChange, Request, Subscribe
+from state.protocol.reasons import Reason
+from state.routing.heard import ranges_of
+from state.routing.subscriptions import Subscriptions
+from state.routing.told import Action, Decision, Passive, Reach, ToldDump, reason_of
 from state.space import Keys, Space
 from state.strategies import Spec
+from state.strategies.base import Dump
 
 MOST = 256
 """Ranges of one subscription unless the configuration says otherwise."""
@@ -64,53 +69,15 @@ def grid_of(space: Space, spec: Spec, where: str = "routing.strategy") -> Grid:
     return Grid(space, given.get("bits"), given.get("cells", "equal"), given.get("dims"), where)
 
 
-def ranges_of(pairs: Iterable[Range]) -> Ranges:
-    """Ranges in a message as an array."""
-    return np.array(tuple(pairs), np.int64).reshape(-1, 2)
-
-
 def pairs_of(ranges: Ranges) -> tuple[Range, ...]:
     """An array of ranges as a message has them."""
     return tuple((first, last) for first, last in ranges.tolist())
 
 
-class RangeHeard:
-    """What a neighbour asked for: a set of ranges."""
-
-    def __init__(self, grid: Grid, table: RangeTable | None = None) -> None:
-        self.grid, self.table = grid, RangeTable() if table is None else table
-
-    def hear(self, change: RangeChange) -> None:
-        """Take a change of it. What is added must be new, what is removed must be there."""
-        added, removed = ranges_of(change.added), ranges_of(change.removed)
-        if cell_count(self.table.add(added)) != cell_count(added):
-            raise InvariantError(
-                f"a neighbour asks again, because of {change.name}, for ranges that it already asked for. "
-                "Remedy: the state of one of the two is not the other's: restore both from one checkpoint"
-            )
-        self.table.remove(removed)
-
-    def holds_any(self, points: Keys) -> NDArray[np.bool_]:
-        """For each point, whether it lies in a range: one look-up."""
-        return self.table.holds(self.grid.keys(points))
-
-    def __len__(self) -> int:
-        return len(self.table) // 2
-
-    def __iter__(self) -> Iterator[Range]:
-        return iter(pairs_of(self.table.union()))
-
-    def check(self) -> None:
-        """Raise `InvariantError` unless it is a set: nothing is in it twice."""
-        self.table.check()
-        if (self.table.rows()[:, 1] > 1).any():
-            raise InvariantError("a neighbour asked for a range twice")
-
-
 class RangeTold:
     """What a neighbour was told, in ranges, and the counts from which that follows."""
 
-    negative_rectangles = negative_share = None
+    rebuilding = False
 
     def __init__(self, space: Space, spec: Spec) -> None:
         self.space, self.spec = space, spec
@@ -118,12 +85,34 @@ class RangeTold:
         self.grid = grid_of(space, spec)
         self._gap, self._most = int(parameters.get("gap", 0)), int(parameters.get("max_ranges", MOST))
         self.passive: dict[Name, Passive] = {}
-        self.restore(BoxList(space.dims), RangeTable())
+        self.active, self.mine, self.theirs = BoxList(space.dims), RangeTable(), RangeTable()
+        self._cause: Cause | None = None
+        self._hop = 0
 
-    def restore(self, active: BoxList, theirs: RangeTable) -> None:
-        """Take over what was stored. The clients' ranges follow from their boxes, and would be ten times as large."""
-        self.active, self.theirs = active, theirs
-        self.mine = RangeTable.of(np.concatenate([NONE, *(self._asked(name) for name in active)]))
+    def dump(self) -> ToldDump:
+        """Return what must be stored. The clients' ranges follow from their boxes, and would be ten times as large."""
+        return ToldDump(list(self.active), [], [], Dump(self.theirs.rows().reshape(-1)))
+
+    def restore(self, dump: ToldDump, subscriptions: Subscriptions) -> None:
+        """Take over what `dump` gave."""
+        dims = self.space.dims
+        self.active = BoxList(dims, ((name, stack(subscriptions[name].boxes, dims)) for name in dump.active))
+        self.mine = RangeTable.of(np.concatenate([NONE, *(self._asked(name) for name in self.active)]))
+        self.theirs = RangeTable(dump.strategy.numbers.reshape(-1, 2).copy())
+        self.theirs.check()
+
+    def rebuild(self) -> bool:
+        """Return False: nothing is kept that could be recomputed."""
+        return False
+
+    def rebuild_step(self) -> bool:
+        """Return False: no rebuild is ever pending."""
+        return False
+
+    def sizes(self) -> dict[str, Any]:
+        """Return the columns of `metrics` that are about what the neighbour was told."""
+        none = ("negative_rectangles", "negative_share", "withheld_associations", "withheld_filter_bytes")
+        return {"active": len(self.active), "passive": 0, "ranges": self.ranges, **dict.fromkeys(none)}
 
     def _asked(self, name: Name) -> Ranges:
         """The ranges of a client's subscription: the same ones each time."""
@@ -142,29 +131,34 @@ class RangeTold:
         union = merge(np.concatenate((self.mine.union(), self.theirs.union())))
         return union if self._gap < 2 else bridged(union, self._gap)
 
-    def strays(self, points: Keys) -> NDArray[np.bool_]:
-        """For each publication from this neighbour, whether it came for nothing: a false positive of the link.
+    def asks(self) -> object:
+        """Return what the neighbour was told, to be compared with what it heard (rule H)."""
+        return self.told().tolist()
 
-        It matches no subscription of a client here, and lies in no range that another neighbour asked for.
+    def false_positives(self, points: Keys) -> NDArray[np.bool_]:
+        """Return which publications from this neighbour nothing here wanted.
+
+        Such a publication matches no subscription of a client, and lies in no range that another neighbour asked for.
         """
         return ~(self.active.holds_any(points) | self.theirs.holds(self.grid.keys(points)))
 
     # what happens
 
-    def take(self, origin: str, request: Request, reason: str) -> list[Decision]:
-        """What another link asked for: how does that change what the neighbour must be told?"""
+    def apply(self, origin: str, request: Request, cause: Cause | None) -> list[Decision]:
+        """Apply a request that arrived on another link. Return how that changes what the neighbour is told."""
+        self._cause, self._hop = cause, request.hop
         if isinstance(request, RangeChange):
             added, removed = ranges_of(request.added), ranges_of(request.removed)
             reach = self._change(self.theirs, added, removed, 0)
-            return [self._decision(request.name, (), origin, "taken back", reach)]
+            return [self._decision(request.name, (), origin, Reason.TAKEN_BACK, reach)]
         if origin != LOCAL:
             raise InvariantError(f"{origin} speaks in boxes, this link in ranges. Remedy: one strategy for all links")
         if isinstance(request, Subscribe):
             return self.subscribe(request.name, request.boxes)
-        return self.unsubscribe(request.name, reason)
+        return self.unsubscribe(request.name, reason_of(request.name, cause))
 
     def subscribe(self, name: Name, boxes: Boxes) -> list[Decision]:
-        """A client's subscription appears or changes its shape."""
+        """Add a client's subscription, or change its shape."""
         old = NONE
         if name in self.active:
             if self.active.boxes(name) == boxes:
@@ -172,10 +166,10 @@ class RangeTold:
             old = self._forget(name)
         new, bridged = self.grid.ranges(stack(boxes, self.space.dims), self._most)
         self.active.add(name, boxes)
-        return [self._decision(name, boxes, LOCAL, "replaced", self._change(self.mine, new, old, bridged))]
+        return [self._decision(name, boxes, LOCAL, Reason.REPLACED, self._change(self.mine, new, old, bridged))]
 
-    def unsubscribe(self, name: Name, reason: str) -> list[Decision]:
-        """A client's subscription disappears."""
+    def unsubscribe(self, name: Name, reason: Reason) -> list[Decision]:
+        """Remove a client's subscription."""
         boxes = self.active.boxes(name)
         return [self._decision(name, boxes, LOCAL, reason, self._change(self.mine, NONE, self._forget(name), 0))]
 
@@ -186,7 +180,7 @@ class RangeTold:
         return ranges
 
     def _change(self, table: RangeTable, added: Ranges, removed: Ranges, extra: int) -> Reach:
-        """Count; how the union changes, and so what the neighbour is told."""
+        """Add or remove ranges. Return how their union changed, which is what the neighbour is told."""
         other = self.theirs if table is self.mine else self.mine
         gained = other.uncovered(table.add(added))
         lost = other.uncovered(table.remove(removed))
@@ -230,11 +224,12 @@ class RangeTold:
             yield begin, end, gained[g:to_g], lost[k:to_k]
             g, k = to_g, to_k
 
-    def _decision(self, name: Name, boxes: Boxes, origin: str, reason: str, reach: Reach) -> Decision:
+    def _decision(self, name: Name, boxes: Boxes, origin: str, reason: Reason, reach: Reach) -> Decision:
         action, why = _action(reach, reason)
         witness = self._witness(reach.added, boxes) if action == "forward" else None
         bound = 0.0 if action == "withhold" else None
-        return Decision(action, name, origin, why, boxes, (), witness, reach.asked, None, bound, reach)
+        end = (reach, None, self._cause, self._hop)
+        return Decision(action, name, origin, why, boxes, (), witness, reach.asked, None, bound, *end)
 
     def _witness(self, added: tuple[Range, ...], boxes: Boxes) -> Box | None:
         """A cell that the neighbour was not told of before; the part of it that was asked for, if there is any."""
@@ -246,6 +241,14 @@ class RangeTold:
             if all(a < b for a, b in zip(low, high, strict=True)):
                 return Box(low, high)
         return cell
+
+    def check_candidates(self, names: set[Name], ranges: Sequence[Ranges]) -> None:
+        """Raise `InvariantError` unless the candidates are exactly what the other links heard (rule S)."""
+        again = RangeTable()
+        for heard in ranges:
+            again.add(heard)
+        if names != set(self.active) or not np.array_equal(again.rows(), self.theirs.rows()):
+            raise InvariantError("rule (S): the ranges counted are not what the other links heard")
 
     def check(self) -> None:
         """Raise `InvariantError` unless `mine` is exactly the ranges of the clients' subscriptions."""
@@ -259,13 +262,13 @@ class RangeTold:
             raise InvariantError("rule (S): the counted ranges are not those of the clients' subscriptions")
 
 
-def _action(reach: Reach, reason: str) -> tuple[Action, str]:
-    """What is done, and why."""
+def _action(reach: Reach, reason: Reason) -> tuple[Action, Reason]:
+    """Return what is done, and why; `reason` is that of giving up."""
     if reach.added:
-        return "forward", "partly covered" if reach.partly else "new ranges"
+        return "forward", Reason.PARTLY_COVERED if reach.partly else Reason.NEW_RANGES
     if reach.removed:
         return "cancel", reason
-    return ("withhold", "covered by ranges") if reach.asked else ("drop", reason)
+    return ("withhold", Reason.COVERED_BY_RANGES) if reach.asked else ("drop", reason)
 
 
 def bridged(ranges: Ranges, gap: int) -> Ranges:

@@ -30,17 +30,21 @@ ones counted as covering; the cancel sent before the promotions.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+from state.curves.hilbert import Ranges
 from state.errors import InvariantError
 from state.filters.trees import Filter
-from state.geometry.boxes import Box, Boxes, volume
+from state.geometry.boxes import Box, Boxes, stack, volume
 from state.matching.boxlist import BoxList
 from state.matching.extents import Extent, Extents
-from state.protocol.messages import Name, Range, RangeChange, Request, Subscribe, Unsubscribe
-from state.space import Space
-from state.strategies import Spec, Verdict
+from state.protocol.messages import Cause, Change, Name, Range, RangeChange, Request, Subscribe, Unsubscribe
+from state.protocol.reasons import Reason, Trigger
+from state.routing.subscriptions import Subscriptions
+from state.space import Keys, Space
+from state.strategies import Dump, Spec, Verdict
 
 Action = Literal["forward", "withhold", "promote", "cancel", "drop"]
 MOST_RANGES = 16_384
@@ -60,14 +64,14 @@ class Reach:
     partly: bool = False
     """Was some of it, but not all, told before?"""
 
-    def messages(self, name: Name) -> tuple[RangeChange, ...]:
-        """One message that makes and breaks at once; one so long that a channel could not take it is several."""
+    def messages(self, name: Name, cause: Cause | None, hop: int) -> tuple[RangeChange, ...]:
+        """Return one message that makes and breaks at once, or several where a channel could not take it."""
         added, removed = self.added, self.removed
         if len(added) + len(removed) <= MOST_RANGES:
-            return (RangeChange(name, added, removed),) if added or removed else ()
-        makes = [RangeChange(name, added[k : k + MOST_RANGES], ()) for k in range(0, len(added), MOST_RANGES)]
-        breaks = [RangeChange(name, (), removed[k : k + MOST_RANGES]) for k in range(0, len(removed), MOST_RANGES)]
-        return (*makes, *breaks)
+            return (RangeChange(name, added, removed, cause, hop),) if added or removed else ()
+        makes = [(added[k : k + MOST_RANGES], ()) for k in range(0, len(added), MOST_RANGES)]
+        breaks = [((), removed[k : k + MOST_RANGES]) for k in range(0, len(removed), MOST_RANGES)]
+        return tuple(RangeChange(name, *change, cause, hop) for change in (*makes, *breaks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,7 @@ class Decision:
     action: Action
     name: Name
     origin: str
-    reason: str
+    reason: Reason
     boxes: Boxes
     coverers: tuple[Name, ...] = ()
     witness: Box | None = None
@@ -86,18 +90,39 @@ class Decision:
     bound: float | None = None
     """With what probability at most it is wrong to withhold it: 0 where that is proved."""
     ranges: Reach | None = None
+    trigger: Trigger | None = None
+    """Whose end or change made a promotion necessary."""
+    cause: Cause | None = None
+    """The client's event or expiry behind it."""
+    hop: int = 0
+    """How many links that has crossed."""
+
+    @property
+    def text(self) -> str:
+        """The reason as people read it."""
+        return f"{self.trigger}: {self.reason}" if self.trigger else str(self.reason)
 
     def messages(self) -> tuple[Request, ...]:
-        """What the neighbour is told, if anything."""
+        """Return the requests that tell the neighbour, if it has to be told."""
         if self.ranges is not None:
-            return self.ranges.messages(self.name)
+            return self.ranges.messages(self.name, self.cause, self.hop + 1)
         match self.action:
             case "forward" | "promote":
-                return (Subscribe(self.name, self.boxes, tree=self.tree),)
+                return (Subscribe(self.name, self.boxes, tree=self.tree, cause=self.cause, hop=self.hop + 1),)
             case "cancel":
-                return (Unsubscribe(self.name),)
+                return (Unsubscribe(self.name, cause=self.cause, hop=self.hop + 1),)
             case _:
                 return ()
+
+
+def reason_of(name: Name, cause: Cause | None) -> Reason:
+    """Return why a request gives a subscription up: its own end, or a neighbour's decision because of another event."""
+    if cause is not None and cause.name == name:
+        if cause.change is Change.EXPIRE:
+            return Reason.EXPIRED
+        if cause.change is Change.UNSUBSCRIBE:
+            return Reason.UNSUBSCRIBED
+    return Reason.TAKEN_BACK
 
 
 @dataclass(slots=True)
@@ -111,16 +136,47 @@ class Passive:
     """Its place in the order in which subscriptions became passive."""
 
 
+@dataclass(frozen=True, slots=True)
+class ToldDump:
+    """What a link was told, for the codec: names in order, certificates, and what the strategy keeps."""
+
+    active: list[Name]
+    passive: list[Name]
+    coverers: list[tuple[Name, ...]]
+    strategy: Dump
+
+
 class Told:
     """The candidates of one outgoing link, active and passive, under one strategy."""
 
     def __init__(self, space: Space, spec: Spec) -> None:
         self.space, self.spec = space, spec
         self.trees: dict[Name, Filter] = {}
-        self.restore(BoxList(space.dims), {}, {})
+        self._cause: Cause | None = None
+        self._hop = 0
+        self._begin(BoxList(space.dims), {}, {})
 
-    def restore(self, active: BoxList, origins: dict[Name, str], passive: dict[Name, Passive]) -> None:
-        """Take over stored lists, passive ones with serials 0, 1, 2 ... The strategy begins anew on top of them."""
+    def dump(self) -> ToldDump:
+        """Return what must be stored besides the broker's subscriptions."""
+        coverers = [entry.coverers for entry in self.passive.values()]
+        return ToldDump(list(self.active), list(self.passive), coverers, self.strategy.dump())
+
+    def restore(self, dump: ToldDump, subscriptions: Subscriptions) -> None:
+        """Take over what `dump` gave; boxes, origins and trees are those of the broker's subscriptions."""
+        dims, active = self.space.dims, [subscriptions[name] for name in dump.active]
+        passive = [subscriptions[name] for name in dump.passive]
+        self.trees = {row.name: row.tree for row in (*active, *passive) if row.tree is not None}
+        self._begin(
+            BoxList(dims, ((row.name, stack(row.boxes, dims)) for row in active)),
+            {row.name: row.origin for row in active},
+            {
+                row.name: Passive(row.boxes, row.origin, coverers, serial)
+                for serial, (row, coverers) in enumerate(zip(passive, dump.coverers, strict=True))
+            },
+        )
+        self.strategy.restore(dump.strategy)
+
+    def _begin(self, active: BoxList, origins: dict[Name, str], passive: dict[Name, Passive]) -> None:
         self.active, self.origins, self.passive = active, origins, passive
         self.strategy = self.spec.build(self.space, active)
         self._serial = len(passive)
@@ -133,14 +189,37 @@ class Told:
         return len(self.active) + len(self.passive)
 
     @property
-    def negative_rectangles(self) -> int | None:
-        """How many negative rectangles the strategy keeps, if any."""
-        return self.strategy.negative_rectangles
+    def rebuilding(self) -> bool:
+        """Whether a rebuild is pending."""
+        return self.strategy.rebuilding
 
-    @property
-    def negative_share(self) -> float | None:
-        """Their natural volume as a share of the domain, if the strategy keeps it."""
-        return self.strategy.negative_share
+    def rebuild_step(self) -> bool:
+        """Do one part of a pending rebuild. Return True when it is complete."""
+        return self.strategy.rebuild_step()
+
+    def rebuild(self) -> bool:
+        """Begin to recompute what the strategy keeps. Return False if it keeps nothing."""
+        return self.strategy.rebuild()
+
+    def sizes(self) -> dict[str, Any]:
+        """Return the columns of `metrics` that are about what the neighbour was told."""
+        associations, taken = self.withheld
+        return {
+            "active": len(self.active),
+            "passive": len(self.passive),
+            "negative_rectangles": self.strategy.negative_rectangles,
+            "negative_share": self.strategy.negative_share,
+            "ranges": None,
+            "withheld_associations": associations,
+            "withheld_filter_bytes": taken,
+        }
+
+    def asks(self) -> object:
+        """Return what the neighbour was told, to be compared with what it heard (rule H)."""
+        return {name: (self.active.boxes(name), self.trees.get(name)) for name in self.active}
+
+    def false_positives(self, points: Keys) -> None:
+        """Return None: where boxes travel, what a neighbour sends was asked for."""
 
     @property
     def withheld(self) -> Extent:
@@ -152,49 +231,63 @@ class Told:
     def _count_withheld(self) -> Extents:
         return Extents(self.space, ((entry.boxes, self.trees.get(name)) for name, entry in self.passive.items()))
 
-    def take(self, origin: str, request: Request, reason: str) -> list[Decision]:
-        """What another link asked for: does the neighbour have to be told?"""
+    def apply(self, origin: str, request: Request, cause: Cause | None) -> list[Decision]:
+        """Apply a request that arrived on another link. Return what the neighbour is told or not told."""
+        self._cause, self._hop = cause, request.hop
         match request:
             case Subscribe():
                 return self.subscribe(request.name, request.boxes, origin, request.tree)
             case Unsubscribe():
-                return self.unsubscribe(request.name, reason)
+                return self.unsubscribe(request.name, reason_of(request.name, cause))
             case RangeChange():
                 raise InvariantError(
                     f"{origin} speaks in ranges, this link in boxes. Remedy: one strategy for all links"
                 )
 
     def subscribe(self, name: Name, boxes: Boxes, origin: str, tree: Filter | None = None) -> list[Decision]:
-        """A candidate appears or changes its shape. One that only renews itself is no news to the neighbour.
+        """Add a candidate, or change its shape. The neighbour hears nothing of one that stays as it was.
 
         `tree` goes to the neighbour with the boxes; it decides nothing here.
         """
+        same_tree = self.trees.get(name) == tree
         if name in self.active:
-            if self.active.boxes(name) == boxes:
+            if same_tree and self.active.boxes(name) == boxes:
                 return []
             self._keep_tree(name, tree)
             return self._replace(name, boxes, origin)
         if name in self.passive:
-            if self.passive[name].boxes == boxes:
+            if same_tree and self.passive[name].boxes == boxes:
                 return []
             self._forget_passive(name)
         self._keep_tree(name, tree)
-        verdict = self.strategy.decide(boxes)
+        verdict = self._decide(boxes)
         if verdict.covered:
             return [self._withhold(name, boxes, origin, verdict)]
         forwarded = self._activate("forward", name, boxes, origin, verdict)
         return [forwarded, *self._withdraw_covered([forwarded])]
 
-    def unsubscribe(self, name: Name, reason: str) -> list[Decision]:
-        """A candidate disappears."""
+    def unsubscribe(self, name: Name, reason: Reason) -> list[Decision]:
+        """Remove a candidate and promote the passive subscriptions that only it covered."""
         if name in self.passive:
             entry = self._forget_passive(name)
             self._keep_tree(name, None)
-            return [Decision("drop", name, entry.origin, reason, entry.boxes)]
+            return [self._gone("drop", name, entry.origin, reason, entry.boxes)]
         self._keep_tree(name, None)
         boxes, origin, dependants = self._deactivate(name)
-        promoted = self._reconsider(dependants, f"{name.id} was cancelled")
-        return [*promoted, Decision("cancel", name, origin, reason, boxes), *self._withdraw_covered(promoted)]
+        promoted = self._reconsider(dependants, Trigger(name, replaced=False))
+        return [*promoted, self._gone("cancel", name, origin, reason, boxes), *self._withdraw_covered(promoted)]
+
+    def _decide(self, boxes: Boxes) -> Verdict:
+        """Ask the strategy, and let it take note of its answer."""
+        verdict = self.strategy.decide(boxes)
+        self.strategy.observe(verdict)
+        return verdict
+
+    def _gone(
+        self, action: Action, name: Name, origin: str, reason: Reason, boxes: Boxes, coverers: tuple[Name, ...] = ()
+    ) -> Decision:
+        """Return the decision about a candidate that the neighbour is told to forget, or was never told of."""
+        return Decision(action, name, origin, reason, boxes, coverers, cause=self._cause, hop=self._hop)
 
     def _keep_tree(self, name: Name, tree: Filter | None) -> None:
         """The tree of a candidate from now on, if it has one."""
@@ -209,33 +302,42 @@ class Told:
         the old shape goes. Those promoted may cover the new shape; so it is decided again after them.
         """
         old, _, dependants = self._deactivate(name)
-        why, promoted = f"{name.id} was replaced", list[Decision]()
-        verdict = self.strategy.decide(boxes)
+        trigger, promoted = Trigger(name, replaced=True), list[Decision]()
+        verdict = self._decide(boxes)
         if not verdict.covered:
             forwarded = self._activate("forward", name, boxes, origin, verdict)
-            promoted = self._reconsider(dependants, why)
+            promoted = self._reconsider(dependants, trigger)
             if not promoted:
                 return [forwarded, *self._withdraw_covered([forwarded])]
             _, _, dependants = self._deactivate(name)
-            verdict = self.strategy.decide(boxes)
+            verdict = self._decide(boxes)
         if not verdict.covered:
             forwarded = self._activate("forward", name, boxes, origin, verdict)
             return [*promoted, forwarded, *self._withdraw_covered([forwarded, *promoted])]
         withheld = self._withhold(name, boxes, origin, verdict)
-        promoted += self._reconsider(dependants, why)
-        cancelled = Decision("cancel", name, origin, "replaced", old)
+        promoted += self._reconsider(dependants, trigger)
+        cancelled = self._gone("cancel", name, origin, Reason.REPLACED, old)
         return [*promoted, cancelled, withheld, *self._withdraw_covered(promoted)]
 
     def _activate(
-        self, action: Action, name: Name, boxes: Boxes, origin: str, verdict: Verdict, why: str = ""
+        self, action: Action, name: Name, boxes: Boxes, origin: str, verdict: Verdict, trigger: Trigger | None = None
     ) -> Decision:
         self.active.add(name, boxes)
         self.origins[name] = origin
         self.strategy.added(name, boxes)
-        reason = f"{why}: {verdict.reason}" if why else verdict.reason
-        tree, bound = self.trees.get(name), verdict.bound or None
         return Decision(
-            action, name, origin, reason, boxes, witness=verdict.witness, nodes=verdict.nodes, tree=tree, bound=bound
+            action,
+            name,
+            origin,
+            verdict.reason,
+            boxes,
+            witness=verdict.witness,
+            nodes=verdict.nodes,
+            tree=self.trees.get(name),
+            bound=verdict.bound or None,
+            trigger=trigger,
+            cause=self._cause,
+            hop=self._hop,
         )
 
     def _deactivate(self, name: Name) -> tuple[Boxes, str, list[Name]]:
@@ -251,22 +353,32 @@ class Told:
         if self._withheld is not None:
             self._withheld.add(boxes, self.trees.get(name))
         self._depend(name, verdict.coverers)
-        why, coverers = verdict.reason, verdict.coverers
-        return Decision("withhold", name, origin, why, boxes, coverers, nodes=verdict.nodes, bound=verdict.bound)
+        return Decision(
+            "withhold",
+            name,
+            origin,
+            verdict.reason,
+            boxes,
+            verdict.coverers,
+            nodes=verdict.nodes,
+            bound=verdict.bound,
+            cause=self._cause,
+            hop=self._hop,
+        )
 
-    def _reconsider(self, names: list[Name], why: str) -> list[Decision]:
+    def _reconsider(self, names: list[Name], trigger: Trigger) -> list[Decision]:
         """Decide withheld subscriptions again, the largest first (the earliest where equal)."""
         promoted = []
         for name in sorted(names, key=self._largest_first):
             entry = self.passive[name]
-            verdict = self.strategy.decide(entry.boxes)
+            verdict = self._decide(entry.boxes)
             if verdict.covered:
                 self._independ(name, entry.coverers)
                 entry.coverers = verdict.coverers
                 self._depend(name, verdict.coverers)
             else:
                 self._forget_passive(name)
-                promoted.append(self._activate("promote", name, entry.boxes, entry.origin, verdict, why))
+                promoted.append(self._activate("promote", name, entry.boxes, entry.origin, verdict, trigger))
         return promoted
 
     def _largest_first(self, name: Name) -> tuple[float, int]:
@@ -298,9 +410,9 @@ class Told:
             self._independ(dependant, entry.coverers)
             entry.coverers = tuple(dict.fromkeys(coverer if c == name else c for c in entry.coverers))
             self._depend(dependant, entry.coverers)
-        verdict = Verdict(True, "covered by a later one", (coverer,))
+        verdict = Verdict(True, Reason.COVERED_BY_A_LATER_ONE, (coverer,))
         withheld = self._withhold(name, boxes, origin, verdict)
-        return [Decision("cancel", name, origin, withheld.reason, boxes, coverers=(coverer,)), withheld]
+        return [self._gone("cancel", name, origin, withheld.reason, boxes, (coverer,)), withheld]
 
     def _forget_passive(self, name: Name) -> Passive:
         entry = self.passive.pop(name)
@@ -319,6 +431,11 @@ class Told:
             del dependants[name]
             if not dependants:
                 del self._dependants[coverer]
+
+    def check_candidates(self, names: set[Name], ranges: Sequence[Ranges]) -> None:
+        """Raise `InvariantError` unless the candidates are exactly what the other links heard (rule S)."""
+        if names != set(self.active) | self.passive.keys():
+            raise InvariantError("rule (S): the candidates are not what the other links heard")
 
     def check(self) -> None:
         """Raise `InvariantError` unless rules (S), (C) and (N) hold and the dependants mirror the certificates."""

@@ -11,7 +11,7 @@ negative rectangles, because a YES needs its certificate anyway. So rectangles p
     easy ──── a question takes union more than HARD nodes,  ────▶ kept ──── more than MOST_RECTANGLES ────▶ dropped
               in at most MOST_DIMS attributes
 
-* easy: `union` decides;
+* easy: `union` decides, and the first hard question makes the link keep rectangles (`observe`);
 * kept: `union` gets HARD nodes; what it cannot decide with them, the rectangles decide;
 * dropped: `union` decides, for good.
 
@@ -26,6 +26,7 @@ from state.errors import StateError
 from state.geometry.boxes import Boxes
 from state.matching.boxlist import BoxList
 from state.protocol.messages import Name
+from state.protocol.reasons import Reason
 from state.space import Space
 from state.strategies.base import BUDGET, Dump, Strategy, Verdict
 from state.strategies.negative import Negative
@@ -54,14 +55,15 @@ class Auto(Strategy):
         return None if self._negative is None else self._negative.negative_rectangles
 
     def decide(self, boxes: Boxes) -> Verdict:
-        if self._stage == DROPPED:
+        if self._negative is None:
             return self._union.decide(boxes)
         verdict = self._glance.decide(boxes)
-        if verdict.reason != "budget":
-            return verdict
-        if self._stage == EASY:
+        return self._negative.decide(boxes) if verdict.reason is Reason.BUDGET else verdict
+
+    def observe(self, verdict: Verdict) -> None:
+        """Begin to keep negative rectangles after the first hard question."""
+        if self._stage == EASY and verdict.nodes > HARD:
             self._keep()
-        return (self._negative or self._union).decide(boxes)
 
     def _keep(self) -> None:
         self._stage, self._negative = KEPT, Negative(self.space, self.active)

@@ -9,9 +9,9 @@ Contract, which the tests hold every strategy to:
 * `decide` changes nothing. A YES names coverers whose union contains all of the boxes: a proof. A NO gives the box that
   stood in the way: for exact strategies a witness, a box inside the subscription that no active one covers. Only a
   strategy that says `proves = False` may answer YES without a proof, and then gives a bound on the error.
-* The same active subscriptions, added and removed in the same order (and the same calls of `rest` and `rebuild` in
-  between), give the same answers, also after `dump` and `restore`: decisions must not depend on whether the state was
-  held in memory or stored in between.
+* The same active subscriptions, added and removed in the same order (and the same calls of `observe`, `rebuild` and
+  `rebuild_step` in between), give the same answers, also after `dump` and `restore`: decisions must not depend on
+  whether the state was held in memory or stored in between.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from state.errors import InvariantError
 from state.geometry.boxes import Box, Boxes
 from state.matching.boxlist import BoxList
 from state.protocol.messages import Name
+from state.protocol.reasons import Reason
 from state.space import Keys, Space
 
 BUDGET = 10_000
@@ -38,7 +39,7 @@ class Verdict:
     """The answer of a strategy about one subscription."""
 
     covered: bool
-    reason: str
+    reason: Reason
     coverers: tuple[Name, ...] = ()
     witness: Box | None = None
     nodes: int = 0
@@ -76,17 +77,20 @@ class Strategy(ABC):
     def removed(self, name: Name, boxes: Boxes) -> None:  # noqa: B027
         """The subscription `name` with these boxes is not active any more."""
 
+    def observe(self, verdict: Verdict) -> None:  # noqa: B027
+        """Take note of an answer that was acted on. A strategy that changes its ways changes them here."""
+
     @property
-    def restless(self) -> bool:
-        """Is there work that would better be done while the link has nothing else to do?"""
+    def rebuilding(self) -> bool:
+        """Whether a rebuild is pending."""
         return False
 
-    def rest(self) -> bool:
-        """Do a bounded part of that work; whether a rebuild was finished by it. A step like any other: it is logged."""
+    def rebuild_step(self) -> bool:
+        """Do one part of a pending rebuild. Return True when it is complete."""
         return False
 
     def rebuild(self) -> bool:
-        """Begin to compute anew what is kept, to be done in parts by `rest`; whether there is anything to compute."""
+        """Begin to recompute what is kept, in parts (`rebuild_step`). Return False if nothing is kept."""
         return False
 
     @property
@@ -135,9 +139,9 @@ def certified(active: BoxList, boxes: Boxes) -> Verdict:
     return Verdict(True, said(coverers), coverers, nodes=work)
 
 
-def said(coverers: tuple[Name, ...]) -> str:
-    """The reason of a YES, in words."""
-    return "covered by one" if len(coverers) == 1 else "covered by several"
+def said(coverers: tuple[Name, ...]) -> Reason:
+    """Return the reason of a YES."""
+    return Reason.COVERED_BY_ONE if len(coverers) == 1 else Reason.COVERED_BY_SEVERAL
 
 
 def merged(parts: list[tuple[Name, ...]]) -> tuple[Name, ...]:

@@ -24,6 +24,7 @@ from state.geometry.boxes import Boxes
 from state.geometry.dominance import Dominance
 from state.matching.boxlist import BoxList
 from state.protocol.messages import Name
+from state.protocol.reasons import Reason
 from state.space import Keys, Space
 from state.strategies.base import Verdict, merged, said
 from state.strategies.slotted import Slotted
@@ -46,7 +47,7 @@ class Cover(Slotted):
         for box in boxes:
             container = self._container(box.keys())
             if container is None:
-                return Verdict(False, "no single cover", witness=box, nodes=len(found) + 1)
+                return Verdict(False, Reason.NO_SINGLE_COVER, witness=box, nodes=len(found) + 1)
             found.append((container,))
         coverers = merged(found)
         return Verdict(True, said(coverers), coverers, nodes=len(boxes))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from state.geometry.boxes import Boxes
+from state.protocol.reasons import Reason
 from state.strategies.base import Strategy, Verdict
 
 
@@ -12,4 +13,4 @@ class Flood(Strategy):
     name = "flood"
 
     def decide(self, boxes: Boxes) -> Verdict:
-        return Verdict(False, "flood", witness=boxes[0])
+        return Verdict(False, Reason.FLOOD, witness=boxes[0])

@@ -20,6 +20,7 @@ from state.geometry.boxes import Box, Boxes
 from state.geometry.negative import NegativeRtree, NegativeSpace, NegativeTree
 from state.matching.boxlist import BoxList
 from state.protocol.messages import Name
+from state.protocol.reasons import Reason
 from state.space import Keys, Space
 from state.strategies.base import Dump, Strategy, Verdict, certified, keys_of, largest_first
 
@@ -54,7 +55,7 @@ class Negative(Strategy):
         for box in boxes:
             gap = self.negative.gap(box.keys())
             if gap is not None:
-                return Verdict(False, "gap", witness=Box.of(gap), nodes=1)
+                return Verdict(False, Reason.GAP, witness=Box.of(gap), nodes=1)
         return certified(self.active, boxes)
 
     def added(self, name: Name, boxes: Boxes) -> None:

@@ -33,6 +33,7 @@ from state.geometry.cover import subtract_all
 from state.geometry.cuts import NEGATIVE
 from state.matching.boxlist import BoxList
 from state.protocol.messages import Name
+from state.protocol.reasons import Reason
 from state.space import Keys, Space
 from state.strategies.base import Dump, Strategy, Verdict, certified, keys_of, said
 
@@ -82,7 +83,7 @@ class NegativeApprox(Strategy):
         for box in boxes:
             gap = self.negative.gap(box.keys())
             if gap is not None:
-                return self._contained(boxes) or Verdict(False, "possible gap", witness=Box.of(gap), nodes=1)
+                return self._contained(boxes) or Verdict(False, Reason.POSSIBLE_GAP, witness=Box.of(gap), nodes=1)
         return certified(self.active, boxes)
 
     def _contained(self, boxes: Boxes) -> Verdict | None:
@@ -128,7 +129,7 @@ class NegativeApprox(Strategy):
     # the rebuild
 
     @property
-    def restless(self) -> bool:
+    def rebuilding(self) -> bool:
         return self._next is not None or (self._drift > 0 and self.negative.drifted(self._drift))
 
     def rebuild(self) -> bool:
@@ -143,8 +144,8 @@ class NegativeApprox(Strategy):
         volumes = np.add.reduceat(self.space.shares(self.active.all_keys()), np.cumsum(counts) - counts)
         return [names[k] for k in np.argsort(-volumes, kind="stable")]
 
-    def rest(self) -> bool:
-        if not self.restless:
+    def rebuild_step(self) -> bool:
+        if not self.rebuilding:
             return False
         self.rebuild()
         for name in list(self._todo)[:STEP]:

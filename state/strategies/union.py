@@ -10,6 +10,7 @@ from state.geometry.boxes import Box, Boxes
 from state.geometry.cover import GAP, UNKNOWN
 from state.matching.boxlist import BoxList
 from state.protocol.messages import Name
+from state.protocol.reasons import Reason
 from state.space import Space
 from state.strategies.base import BUDGET, Strategy, Verdict, merged, said
 
@@ -30,9 +31,9 @@ class Union(Strategy):
             answer, names, last, nodes = self.active.cover(box.keys(), self.budget)
             work += nodes
             if answer == UNKNOWN:
-                return Verdict(False, "budget", nodes=work)
+                return Verdict(False, Reason.BUDGET, nodes=work)
             if answer == GAP:
-                return Verdict(False, "gap", witness=Box.of(last), nodes=work)
+                return Verdict(False, Reason.GAP, witness=Box.of(last), nodes=work)
             certificates.append(names)
         coverers = merged(certificates)
         return Verdict(True, said(coverers), coverers, nodes=work)

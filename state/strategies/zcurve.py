@@ -18,6 +18,7 @@ from state.curves.zcurve import ENOUGH, FOUND, SPENT, Cells, ZCurve
 from state.geometry.boxes import Box, Boxes
 from state.matching.boxlist import BoxList
 from state.protocol.messages import Name
+from state.protocol.reasons import Reason
 from state.space import Attribute, Keys, Space, float_value
 from state.strategies.base import Verdict, merged, said
 from state.strategies.slotted import Slotted
@@ -60,7 +61,7 @@ class Curve(Slotted):
             end, slot, steps = self._search(box)
             work += steps
             if end != FOUND:
-                return Verdict(False, REASONS.get(end, "no single cover"), witness=box, nodes=work)
+                return Verdict(False, REASONS.get(end, Reason.NO_SINGLE_COVER), witness=box, nodes=work)
             found.append((self.active.owner(slot),))
         coverers = merged(found)
         return Verdict(True, said(coverers), coverers, nodes=work)
@@ -91,4 +92,4 @@ class Curve(Slotted):
         self.curve.check()
 
 
-REASONS = {ENOUGH: "not found", SPENT: "budget"}
+REASONS = {ENOUGH: Reason.NOT_FOUND, SPENT: Reason.BUDGET}

@@ -35,6 +35,7 @@ from state.geometry.boxes import Box, Boxes
 from state.geometry.cover import COVERED, GAP
 from state.matching.boxlist import BoxList
 from state.protocol.messages import Name
+from state.protocol.reasons import Reason
 from state.space import Keys, Space
 from state.strategies.base import BUDGET, Strategy, Verdict, merged, said
 from state.strategies.probabilistic.conflict import ConflictTable
@@ -84,15 +85,15 @@ class Probabilistic(Strategy):
             answer = self._answer(box.keys(), self.delta / len(boxes))
             work += answer.work
             if answer.witness is not None:
-                return Verdict(False, "gap", witness=answer.witness, nodes=work)
+                return Verdict(False, Reason.GAP, witness=answer.witness, nodes=work)
             answers.append(answer)
         coverers = merged([answer.coverers for answer in answers])
         wrong = min(1.0, sum(answer.bound for answer in answers))
         if wrong == 0:
             return Verdict(True, said(coverers), coverers, nodes=work)
         if wrong > self._most_wrong:
-            return Verdict(False, "budget", nodes=work)
-        verdict = Verdict(True, "probably covered", coverers, nodes=work, bound=wrong)
+            return Verdict(False, Reason.BUDGET, nodes=work)
+        verdict = Verdict(True, Reason.PROBABLY_COVERED, coverers, nodes=work, bound=wrong)
         return self._audited(boxes, verdict) if self.audit else verdict
 
     def _answer(self, q: Keys, delta: float) -> Answer:
@@ -131,10 +132,10 @@ class Probabilistic(Strategy):
             answer, _, last, nodes = self.active.cover(box.keys(), BUDGET)
             work += nodes
             if answer == GAP:
-                return Verdict(False, "audited: gap", witness=Box.of(last), nodes=work, bound=verdict.bound)
+                return Verdict(False, Reason.AUDITED_GAP, witness=Box.of(last), nodes=work, bound=verdict.bound)
             if answer != COVERED:
                 return verdict
-        return Verdict(True, "probably covered, audited", verdict.coverers, nodes=work, bound=verdict.bound)
+        return Verdict(True, Reason.PROBABLY_COVERED_AUDITED, verdict.coverers, nodes=work, bound=verdict.bound)
 
 
 def _largest_first(taken: Shares) -> Shares:

@@ -1,0 +1,200 @@
+"""A broker: its clients, its links, and everything that is kept once for all of them.
+
+                      F ──request──▶ broker
+                                     ├─▶ subscriptions   name, origin and shape
+                                     ├─▶ heard[F]        gains or loses it (F may be the broker's own clients)
+                                     └─▶ told[M]         of every other link M decides: forward or withhold  ──▶ M
+
+A broker is the unit of storage: it changes by its inputs alone, one after another, and the same inputs always give the
+same broker. Its region logs them; `replay` applies them again and discards what comes out. `version` counts them.
+
+Inputs are a request of a client or neighbour, the passing of time where that ends something (`expire`), one part of
+work that is spread out (`work`), and the command to rebuild. Every request also does one part of pending work, so that
+a rebuild comes to its end on a busy broker too. Publications are not inputs: they change nothing that is logged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from state.errors import InvariantError
+from state.matching.clients import Clients
+from state.protocol.ledger import Ledger
+from state.protocol.messages import LOCAL, Cause, Change, Name, Publish, RangeChange, Request, Subscribe, Unsubscribe
+from state.protocol.wire import EXPIRE, REBUILD, WORK, Input, unpack
+from state.routing.link import Link, Setup, build
+from state.routing.subscriptions import Subscription, Subscriptions
+from state.routing.told import Decision
+
+
+@dataclass
+class Effect:
+    """The effect of an input: decisions by link, in order, and the links that finished a rebuild."""
+
+    decided: list[tuple[Link, list[Decision]]] = field(default_factory=list)
+    rebuilt: list[Link] = field(default_factory=list)
+
+
+class Broker:
+    """The state of one broker. `setups` are those of its links, and under `LOCAL` that of its clients."""
+
+    def __init__(self, name: str, setups: Mapping[str, Setup]) -> None:
+        self.name, self.setup = name, setups[LOCAL]
+        self.version = 0
+        self.ledger = Ledger(self.setup.remember)
+        self.subscriptions = Subscriptions()
+        self.clients = Clients(self.setup.space)
+        self.links: dict[str, Link] = {link: build(setup) for link, setup in setups.items() if link != LOCAL}
+
+    # inputs
+
+    def changes(self, origin: str, request: Request) -> bool:
+        """Return whether a request would change what anybody asks for: not if it is stale, or a renewal."""
+        if origin != LOCAL or isinstance(request, RangeChange):
+            return True
+        update = self.ledger.judge(request)
+        if isinstance(request, Unsubscribe):
+            return update.is_newer and update.was_standing
+        return update.is_newer and not self.subscriptions.is_renewal(request)
+
+    def is_stale(self, request: Request) -> bool:
+        """Return whether a client's request comes too late to count. It is then no input."""
+        return not isinstance(request, RangeChange) and not self.ledger.judge(request).is_newer
+
+    def apply(self, origin: str, request: Request, arrived: int) -> Effect:
+        """Apply a request from `origin` (`LOCAL` or a neighbour) that is not stale."""
+        self.version += 1
+        effect = Effect()
+        if origin == LOCAL and not isinstance(request, RangeChange):
+            changes, cause = self.changes(origin, request), self._cause(request, arrived)
+            self.ledger.apply(request, arrived)
+            if changes:
+                effect.decided = self._change(origin, request, cause)
+        else:
+            effect.decided = self._change(origin, request, request.cause)
+        self._work(effect)
+        return effect
+
+    def expire(self, now: int) -> Effect:
+        """End the clients' subscriptions that are due, as if they had unsubscribed, and forget ends of long ago."""
+        self.version += 1
+        effect = Effect()
+        for name, moment in self.ledger.expire(now):
+            cause = Cause(name, Change.EXPIRE, moment, moment)
+            effect.decided += self._change(LOCAL, Unsubscribe(name), cause)
+        self._work(effect)
+        return effect
+
+    def work(self) -> Effect:
+        """Do one part of pending work on every link."""
+        self.version += 1
+        effect = Effect()
+        self._work(effect)
+        return effect
+
+    def rebuild(self) -> None:
+        """Begin to recompute what the strategies of all links keep."""
+        self.version += 1
+        for link in self.links.values():
+            link.told.rebuild()
+
+    @property
+    def working(self) -> bool:
+        """Whether any link has pending work."""
+        return any(link.told.rebuilding for link in self.links.values())
+
+    def _work(self, effect: Effect) -> None:
+        effect.rebuilt = [link for link in self.links.values() if link.told.rebuilding and link.told.rebuild_step()]
+
+    def _cause(self, request: Subscribe | Unsubscribe, arrived: int) -> Cause:
+        time = 0 if request.stamp is None else request.stamp.time
+        if isinstance(request, Unsubscribe):
+            return Cause(request.name, Change.UNSUBSCRIBE, time, arrived)
+        change = Change.REPLACE if request.name in self.ledger.standing else Change.SUBSCRIBE
+        return Cause(request.name, change, time, arrived)
+
+    def _change(self, origin: str, request: Request, cause: Cause | None) -> list[tuple[Link, list[Decision]]]:
+        """Let the link that the request came from hear it, and every other link decide."""
+        self._keep(origin, request)
+        if origin != LOCAL:
+            self.links[origin].heard.apply(request)
+        elif not isinstance(request, RangeChange):
+            self._hear_client(request)
+        others = (link for name, link in self.links.items() if name != origin)
+        return [(link, link.told.apply(origin, request, cause)) for link in others]
+
+    def _keep(self, origin: str, request: Request) -> None:
+        match request:
+            case Subscribe(name, boxes, _, _, tree, exact, where):
+                self.subscriptions.add(Subscription(self.version, name, origin, boxes, tree, exact, where))
+            case Unsubscribe(name) if name in self.subscriptions:
+                self.subscriptions.remove(name)
+
+    def _hear_client(self, request: Subscribe | Unsubscribe) -> None:
+        if request.name in self.clients:
+            self.clients.remove(request.name)
+        if isinstance(request, Subscribe):
+            self.clients.add(request.name, request.boxes, request.tree, request.exact)
+
+    # the log
+
+    def replay(self, entry: Input) -> None:
+        """Apply a logged input again; what comes out of it was sent before."""
+        match entry.origin:
+            case _ if entry.message is not None:
+                message = unpack(entry.message, self.setup.space.dims)
+                if isinstance(message, Publish):
+                    raise InvariantError(f"the log of {self.name} holds a publication, which is no input")
+                self.apply(entry.origin, message, entry.time)
+            case str(kind) if kind == EXPIRE:
+                self.expire(entry.time)
+            case str(kind) if kind == WORK:
+                self.work()
+            case str(kind) if kind == REBUILD:
+                self.rebuild()
+            case unknown:
+                raise InvariantError(f"the log of {self.name} holds an unknown input: {unknown}")
+
+    # sizes and rules
+
+    @property
+    def size(self) -> int:
+        """The number of subscriptions, of each link and in all: what storing the broker costs."""
+        return len(self.subscriptions) + sum(len(link.told) + len(link.heard) for link in self.links.values())
+
+    def sizes(self, link: str) -> dict[str, Any]:
+        """Return the columns of `metrics` that say how large a link is; `LOCAL` for the clients."""
+        if link != LOCAL:
+            return self.links[link].sizes()
+        return {"heard": len(self.clients), "active": 0, "passive": 0}
+
+    def check(self) -> None:
+        """Raise `InvariantError` unless every rule that concerns this broker alone holds."""
+        self.ledger.check()
+        self.clients.check()
+        self.subscriptions.check()
+        if self.ledger.standing.keys() != set(self.clients):
+            raise InvariantError("the clients' subscriptions are not those that stand in the ledger")
+        for link in self.links.values():
+            link.check()
+            self._check_candidates(link)
+        self._check_rows()
+
+    def _check_candidates(self, link: Link) -> None:
+        """Rule (S): the candidates of a link are exactly what was heard on the others."""
+        others = [other.heard for other in self.links.values() if other is not link]
+        names = set(self.clients).union(*(heard.names() for heard in others))
+        link.told.check_candidates(names, [heard.ranges() for heard in others])
+
+    def _check_rows(self) -> None:
+        """The rows of an origin are what was heard from it, in the same order."""
+        by_origin: dict[str, list[Name]] = {origin: [] for origin in (LOCAL, *self.links)}
+        for row in self.subscriptions:
+            by_origin[row.origin].append(row.name)
+        if list(self.clients) != by_origin[LOCAL]:
+            raise InvariantError("the clients' subscriptions are not the rows of that origin")
+        for name, link in self.links.items():
+            if link.heard.names() != set(by_origin[name]):
+                raise InvariantError(f"what was heard from {name} is not the rows of that origin")

@@ -1,0 +1,491 @@
+"""A region: brokers that work as one machine. Arrivals in, outcome out; the only place where routing is written.
+
+A region is a connected part of the overlay: the unit of scheduling. `simulate` is one region that is the whole overlay;
+the router is one Spark group per region. Inside, a message travels from broker to broker at once, until the inner
+queues are empty: no letter, no number, no Kafka. At its border a region speaks by numbered channels (`channel`).
+
+    arrivals ──▶ take ──▶ ┌───────────── region ─────────────┐ ──▶ outcome: deliveries, rows, counts
+                          │  a ◀──inner──▶ b ◀──inner──▶ c   │ ──▶ letters to the next region
+                          └──────────────────────────────────┘
+
+Rules:
+
+    Time      The clock is the latest arrival. Whatever is due anywhere in the region expires before each arrival, so
+              results do not depend on how arrivals fall into batches.
+    (P)       A publication from F goes to each neighbour M other than F for which heard[M] wants it, and to every local
+              subscription that it matches exactly. Never back.
+    Requests  A request passes the broker, then what the links decided passes the inner queues until they are empty. So
+              inside a region a subscription is in force everywhere before the next arrival.
+    Runs      Publications with no effective request between them travel together. The directions of a tree have no
+              cycle: each is visited once, after those that lead to it, with the publications of all origins in order of
+              arrival. What they teach (selectivities) therefore does not depend on how they were grouped.
+
+Every input of a broker is logged (`wire.Input`), those from neighbours inside the region included: a broker is restored
+from its own snapshot and its own inputs.
+
+For runs in which link messages are interleaved at random, `feed` takes an arrival without running the inner queues, and
+`deliver` lets one message of one queue arrive.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from state.errors import InvariantError
+from state.protocol.arrivals import Arrival
+from state.protocol.channel import Receiver, Sender
+from state.protocol.commands import Prune, Rebuild, Tick
+from state.protocol.events import Refused
+from state.protocol.frame import Letter, bodies_of_letters
+from state.protocol.messages import LOCAL, Message, Publish, Request, Subscribe
+from state.protocol.wire import EXPIRE, REBUILD, WORK, Input, Packed, pack, unpack
+from state.routing.broker import Broker, Effect
+from state.routing.link import Link, Setup
+from state.routing.outcome import (
+    Decided,
+    Delivered,
+    Ints,
+    Mask,
+    Measured,
+    Outcome,
+    Reached,
+    Routed,
+    Run,
+    count_decision,
+)
+
+Direction = tuple[str, str]
+"""Sender and receiver."""
+Measure = Literal["never", "step", "item"]
+"""When rows of metrics are made: not at all, at the end of a step, or for every item."""
+NEVER = 1 << 63
+WORK_PER_TICK = 8
+"""Parts of pending work (20 to 50 ms each in four attributes) that a tick does."""
+
+
+class _Queued:
+    """A message on an inner channel, and the item that caused it."""
+
+    __slots__ = ("item", "message", "packed")
+
+    def __init__(self, item: int, message: Message, packed: Packed | None) -> None:
+        self.item, self.message, self.packed = item, message, packed
+
+
+class Region:
+    """The brokers of one region. `setups` are those of its links, by broker and link.
+
+    `epoch` is the life of the system that letters belong to. With `logs`, the brokers' inputs gather in `log`.
+    `records` numbers the region's records for the archive; `delivered` is the number of its last delivery.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        setups: Mapping[str, Mapping[str, Setup]],
+        epoch: int = 1,
+        *,
+        measure: Measure = "step",
+        logs: bool = True,
+    ) -> None:
+        self.name, self.epoch, self._measure = name, epoch, measure
+        self.brokers = {broker: Broker(broker, links) for broker, links in setups.items()}
+        self.clock = 0
+        self.log: list[Input] | None = [] if logs else None
+        self.inner: dict[Direction, deque[_Queued]] = {}
+        self.senders: dict[Direction, Sender] = {}
+        self.receivers: dict[Direction, Receiver] = {}
+        for broker, links in ((b.name, b.links) for b in self.brokers.values()):
+            for link in links:
+                if link in self.brokers:
+                    self.inner[broker, link] = deque()
+                else:
+                    self.senders[broker, link] = Sender(f"{broker}>{link}", epoch)
+                    self.receivers[link, broker] = Receiver(f"{link}>{broker}", epoch)
+        self.waiting: dict[Direction, None] = {}  # inner channels that hold a message, the longest waiting first
+        self._order = self._directions_in_order()
+        self._space = next(iter(self.brokers.values())).setup.space
+        self.records, self.delivered = Sender(name, epoch), 0
+        self._due = NEVER
+        self._begin()
+
+    def _begin(self) -> None:
+        self._outcome = Outcome()
+        self._outgoing: dict[Direction, list[Packed]] = {}
+        self._counts: dict[tuple[int, str, str], Counter[str]] = {}
+        self._run: list[tuple[int, str, str, Publish]] = []
+
+    # steps
+
+    def take(self, arrivals: Iterable[Arrival], batch: int = 0) -> Outcome:
+        """Take arrivals, in order, until nothing is under way inside the region. Return everything that this does."""
+        for arrival in arrivals:
+            with _at(arrival):
+                self._arrive(arrival)
+                self._settle()
+                if self._measure == "item":
+                    self._measure_touched()
+        self._flush()
+        return self._end(batch)
+
+    def feed(self, arrival: Arrival) -> Outcome:
+        """Take one arrival, and leave what it causes on the inner channels."""
+        self._arrive(arrival)
+        for item, broker, origin, publication in self._run:
+            self._route_one(item, broker, origin, publication)
+        self._run.clear()
+        return self._end(0)
+
+    def deliver(self, direction: Direction) -> Outcome:
+        """Let the next message of an inner channel arrive, and leave what it causes on the inner channels."""
+        self._receive(direction)
+        return self._end(0)
+
+    def _end(self, batch: int) -> Outcome:
+        self._measure_touched()
+        for direction, messages in self._outgoing.items():
+            sender = self.senders[direction]
+            frames = (sender.frame("letter", body, batch) for body in bodies_of_letters(messages))
+            self._outcome.letters += [(sender.channel, frame) for frame in frames]
+        outcome = self._outcome
+        self._begin()
+        return outcome
+
+    # arrivals
+
+    def _arrive(self, arrival: Arrival) -> None:
+        self.clock = max(self.clock, arrival.time)
+        self._expire_due()
+        match arrival.message:
+            case Letter() as letter:
+                self._open(arrival, letter)
+            case Publish() as publication:
+                self._run.append((self._item(), arrival.broker, arrival.origin, publication))
+            case Refused() as refused:
+                self._outcome.rejects.append((self._item(), refused))
+            case Tick():
+                self._tick(self._item())
+            case Rebuild():
+                self._rebuild(self._item())
+            case Prune() as command:
+                self._prune(self._item(), command)
+            case request:
+                self._client_request(self._item(), arrival, request)
+
+    def _item(self) -> int:
+        self._outcome.items += 1
+        return self._outcome.items - 1
+
+    def _open(self, arrival: Arrival, letter: Letter) -> None:
+        """Apply the messages of a letter, unless it is a repeat."""
+        if not self.receivers[arrival.origin, arrival.broker].accept(letter):
+            return
+        for packed in letter.messages:
+            message, item = unpack(packed, self._space.dims), self._item()
+            if isinstance(message, Publish):
+                self._run.append((item, arrival.broker, arrival.origin, message))
+            else:
+                self._flush()
+                self._request(item, arrival.broker, arrival.origin, message, arrival.time, packed)
+                self._settle()
+
+    def _client_request(self, item: int, arrival: Arrival, request: Request) -> None:
+        broker = self.brokers[arrival.broker]
+        if broker.is_stale(request):
+            self._count_request(item, broker, request)
+            return
+        if broker.changes(arrival.origin, request):
+            self._flush()  # publications before it must not see what it asks for
+        packed = arrival.packed if arrival.packed is not None or self.log is None else pack(request)
+        self._request(item, arrival.broker, arrival.origin, request, arrival.time, packed)
+        if isinstance(request, Subscribe) and request.ttl is not None:
+            self._due = min(self._due, arrival.time + request.ttl)
+
+    def _tick(self, item: int) -> None:
+        """Let time pass, and do some of the work that is spread out."""
+        for broker in self.brokers.values():
+            if broker.ledger.is_due(self.clock):  # subscriptions have ended by now; ends may be to be forgotten
+                self._input(item, broker, Input(broker.name, EXPIRE, self.clock), broker.expire(self.clock))
+            for _ in range(WORK_PER_TICK):
+                if broker.working:
+                    self._flush()
+                    self._input(item, broker, Input(broker.name, WORK, 0), broker.work())
+
+    def _rebuild(self, item: int) -> None:
+        self._flush()
+        for broker in self.brokers.values():
+            broker.rebuild()
+            self._input(item, broker, Input(broker.name, REBUILD, 0), Effect())
+
+    def _prune(self, item: int, command: Prune) -> None:
+        """Change how links prune. It is not logged, because no later input depends on it."""
+        self._flush()
+        for broker in self.brokers.values():
+            for name, link in broker.links.items():
+                if command.concerns(f"{broker.name}>{name}") and link.prune(command.override):
+                    self._touch(item, broker.name, name)
+
+    def _expire_due(self) -> None:
+        """End what is due anywhere in the region; it belongs to the item that comes next."""
+        if self.clock < self._due:
+            return
+        self._flush()
+        for broker in self.brokers.values():
+            due = broker.ledger.next_expiry
+            if due is not None and due <= self.clock:
+                entry = Input(broker.name, EXPIRE, self.clock)
+                self._input(self._outcome.items, broker, entry, broker.expire(self.clock))
+                self._settle()
+        self.resume()
+
+    def resume(self) -> None:
+        """Look for the next expiry again, after brokers were restored."""
+        due = (broker.ledger.next_expiry for broker in self.brokers.values())
+        self._due = min((moment for moment in due if moment is not None), default=NEVER)
+
+    # requests
+
+    def _request(self, item: int, broker: str, origin: str, request: Request, time: int, packed: Packed | None) -> None:
+        """Apply a request at a broker; what the links decide waits on the channels."""
+        here = self.brokers[broker]
+        self._count_request(item, here, request)
+        self._input(item, here, Input(broker, origin, time, packed), here.apply(origin, request, time))
+
+    def _input(self, item: int, broker: Broker, entry: Input, effect: Effect) -> None:
+        """Log an input of a broker, record its effect, and send what the links decided."""
+        if self.log is not None:
+            self.log.append(entry)
+        for link, decisions in effect.decided:
+            told, counts = link.told, self._touch(item, broker.name, link.setup.link) if decisions else Counter()
+            for decision in decisions:
+                count_decision(counts, decision)
+                record = Decided(item, link.setup, decision, len(told.active), len(told.passive))
+                self._outcome.decisions.append(record)
+                for message in decision.messages():
+                    counts["messages"] += 1
+                    self._send(item, (broker.name, link.setup.link), message)
+        for link in effect.rebuilt:
+            self._touch(item, broker.name, link.setup.link)["rebuilds"] += 1
+
+    def _send(self, item: int, direction: Direction, message: Message) -> None:
+        inner = self.inner.get(direction)
+        packed = pack(message) if inner is None or self.log is not None else None
+        if inner is None:
+            self._post(direction, packed)
+        else:
+            inner.append(_Queued(item, message, packed))
+            self.waiting.setdefault(direction)
+
+    def _post(self, direction: Direction, packed: Packed | None) -> None:
+        if packed is not None:
+            self._outgoing.setdefault(direction, []).append(packed)
+
+    def _settle(self) -> None:
+        """Let every inner channel be received until all are empty."""
+        while self.waiting:
+            self._receive(next(iter(self.waiting)))
+
+    def _receive(self, direction: Direction) -> None:
+        """Let the receiver of an inner channel take the next message from it."""
+        sender, receiver = direction
+        channel = self.inner[direction]
+        queued = channel.popleft()
+        del self.waiting[direction]
+        if channel:
+            self.waiting[direction] = None
+        if isinstance(queued.message, Publish):
+            self._route_one(queued.item, receiver, sender, queued.message)
+        else:
+            self._request(queued.item, receiver, sender, queued.message, self.clock, queued.packed)
+
+    # publications
+
+    def _flush(self) -> None:
+        """Let the publications that wait travel through the region, all at once."""
+        if not self._run:
+            return
+        waiting, self._run = self._run, []
+        run = Run(
+            [publication for *_, publication in waiting],
+            np.array([item for item, *_ in waiting], np.int64),
+            self._space.points([publication.point for *_, publication in waiting]),
+        )
+        reached = self._entered(run, waiting)
+        for broker, link in self._order:
+            arrived = reached.get(broker)
+            if arrived is not None:
+                going = self._consider(run, broker, self.brokers[broker].links[link], arrived.without(link))
+                self._forward(run, broker, link, going, reached)
+        for broker, arrived in reached.items():
+            self._hand_out(run, self.brokers[broker], arrived)
+        if self._measure == "item":
+            self._measure_touched()
+
+    def _entered(self, run: Run, waiting: list[tuple[int, str, str, Publish]]) -> dict[str, Reached]:
+        """Return where the publications of a run entered the region, by broker."""
+        places: dict[str, list[int]] = {}
+        for k, (_, broker, _, _) in enumerate(waiting):
+            places.setdefault(broker, []).append(k)
+        reached = {}
+        for broker, index in places.items():
+            origins = [waiting[k][2] for k in index]
+            hops = np.array([waiting[k][3].hop for k in index], np.int64)
+            reached[broker] = Reached(np.array(index, np.int64), origins, hops)
+            for origin in {o for o in origins if o != LOCAL}:
+                came = np.array([k for k, o in zip(index, origins, strict=True) if o == origin], np.int64)
+                self._count_false_positives(run, broker, origin, came)
+        return reached
+
+    def _consider(self, run: Run, broker: str, link: Link, arrived: Reached) -> Reached:
+        """Rule (P) for one link: return the publications that go to the neighbour."""
+        if not len(arrived.index):
+            return arrived
+        points = run.points[arrived.index]
+        wanted = link.heard.wants(points)
+        false = link.heard.falsely(points, wanted)
+        self._outcome.routes.append(Routed(run, link.setup, arrived, wanted))
+        for k, (goes, falsely) in self._by_item(run, arrived.index, wanted, false):
+            counts = self._touch(k, broker, link.setup.link)
+            counts["publications"] += len(goes)
+            counts["forwarded"] += (forwarded := int(goes.sum()))
+            counts["stopped"] += len(goes) - forwarded
+            counts["false_forwards"] += int(falsely.sum())
+        return arrived.only(np.flatnonzero(wanted))
+
+    def _forward(self, run: Run, broker: str, link: str, going: Reached, reached: dict[str, Reached]) -> None:
+        """Take publications over a link: to the next broker, or into a letter."""
+        if not len(going.index):
+            return
+        if link in self.brokers:
+            came = Reached(going.index, [broker] * len(going.index), going.hops + 1)
+            reached[link] = _joined(reached[link], came) if link in reached else came
+            self._count_false_positives(run, link, broker, going.index)
+            return
+        for k, hop in zip(going.index.tolist(), going.hops.tolist(), strict=True):
+            self._post((broker, link), pack(replace(run.publications[k], hop=hop + 1)))
+
+    def _hand_out(self, run: Run, broker: Broker, arrived: Reached) -> None:
+        """Rule (P) for the clients: deliver what matches exactly."""
+        which, names = broker.clients.holders(run.points[arrived.index])
+        places = np.array(which, np.int64)
+        for k, (considered,) in self._by_item(run, arrived.index, np.ones(len(arrived.index), np.bool_)):
+            self._touch(k, broker.name, LOCAL)["publications"] += len(considered)
+        if names:
+            index = arrived.index[places]
+            self._outcome.deliveries.append(Delivered(run, broker.name, index, names, arrived.hops[places]))
+            for k, (delivered,) in self._by_item(run, index, np.ones(len(names), np.bool_)):
+                self._touch(k, broker.name, LOCAL)["delivered"] += len(delivered)
+
+    def _route_one(self, item: int, broker: str, origin: str, publication: Publish) -> None:
+        """Rule (P) at one broker for one publication; where it goes on, it waits on the channel."""
+        run = Run([publication], np.array([item], np.int64), self._space.points([publication.point]))
+        arrived = self._entered(run, [(item, broker, origin, publication)])[broker]
+        self._hand_out(run, self.brokers[broker], arrived)
+        for name, link in self.brokers[broker].links.items():
+            if len(self._consider(run, broker, link, arrived.without(name)).index):
+                self._send(item, (broker, name), replace(publication, hop=publication.hop + 1))
+
+    def _directions_in_order(self) -> list[Direction]:
+        """Return every direction of the region's links, none before one that leads to its sender."""
+        waits_for = {
+            (name, link): {(other, name) for other in broker.links if other in self.brokers and other != link}
+            for name, broker in self.brokers.items()
+            for link in broker.links
+        }
+        order: list[Direction] = []
+        ready = deque(direction for direction, before in waits_for.items() if not before)
+        while ready:
+            done = ready.popleft()
+            order.append(done)
+            receiver = done[1]
+            for link in self.brokers[receiver].links if receiver in self.brokers else ():
+                before = waits_for[receiver, link]
+                if done in before:
+                    before.remove(done)
+                    if not before:
+                        ready.append((receiver, link))
+        return order
+
+    # counters
+
+    def _touch(self, item: int, broker: str, link: str) -> Counter[str]:
+        """Return the counters of a link: of this item where every item is measured, otherwise of the step."""
+        key = (item if self._measure == "item" else 0, broker, link)
+        counts = self._counts.get(key)
+        if counts is None:
+            counts = self._counts[key] = Counter()
+        return counts
+
+    def _count_request(self, item: int, broker: Broker, request: Request) -> None:
+        kind = "subscribes" if request.asks else "unsubscribes"
+        for link in (LOCAL, *broker.links):
+            self._touch(item, broker.name, link)[kind] += 1
+
+    def _count_false_positives(self, run: Run, broker: str, origin: str, index: Ints) -> None:
+        """Count publications that the neighbour forwarded although nothing here wanted them."""
+        false = self.brokers[broker].links[origin].false_positives(run.points[index])
+        if false is not None:
+            for k, (falsely,) in self._by_item(run, index, false):
+                if falsely.any():
+                    self._touch(k, broker, origin)["false_positives"] += int(falsely.sum())
+
+    def _by_item(self, run: Run, index: Ints, *masks: Mask) -> Iterator[tuple[int, tuple[Mask, ...]]]:
+        """Split masks over publications by item where every item is measured; otherwise give them whole."""
+        if self._measure != "item":
+            yield 0, masks
+            return
+        for k, item in enumerate(run.items[index].tolist()):
+            yield item, tuple(mask[k : k + 1] for mask in masks)
+
+    def _measure_touched(self) -> None:
+        """Record the counters that have gathered, and how large those links are now."""
+        outcome = self._outcome
+        for (item, broker, link), counts in self._counts.items():
+            if self._measure != "never":
+                outcome.metrics.append(Measured(item, broker, link, counts, self.brokers[broker].sizes(link)))
+            outcome.counts.setdefault((broker, link), Counter()).update(counts)
+        self._counts.clear()
+
+    # other
+
+    def redate(self, by: int) -> None:
+        """Move all moments that were noted so far: the clock that they were noted by did not know the time."""
+        self.clock += by
+        for broker in self.brokers.values():
+            broker.ledger.redate(by)
+        self.resume()
+
+    def check(self) -> None:
+        """Raise `InvariantError` unless every rule holds; rule (H) where no message is under way."""
+        for broker in self.brokers.values():
+            broker.check()
+        for (sender, receiver), channel in self.inner.items():
+            if not channel:
+                told, heard = self.brokers[sender].links[receiver].told, self.brokers[receiver].links[sender].heard
+                if told.asks() != heard.asked():
+                    raise InvariantError(f"rule (H): {receiver} has not heard from {sender} what it was told")
+
+
+def _joined(one: Reached, other: Reached) -> Reached:
+    """Return the publications of both, in order of arrival."""
+    both = Reached(
+        np.concatenate((one.index, other.index)),
+        one.origins + other.origins,
+        np.concatenate((one.hops, other.hops)),
+    )
+    return both.only(np.argsort(both.index, kind="stable"))
+
+
+@contextmanager
+def _at(arrival: Arrival) -> Iterator[None]:
+    """Let a broken invariant say at which arrival it was found."""
+    try:
+        yield
+    except InvariantError as error:
+        raise InvariantError(f"{arrival.broker}, at {arrival.record}: {error}") from error
