@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from state.errors import ConfigError
 from state.protocol.ledger import DAY
 from state.protocol.messages import LOCAL
+from state.routing.cut import Regions, cut, is_connected
 from state.routing.link import Setup
 from state.routing.rangetold import grid_of
 from state.space import KINDS, LARGEST_INT, Attribute, Kind, Space, ValueRefused
@@ -54,10 +55,18 @@ class Overlay:
     """Brokers and their neighbours: a tree. Neighbours are in the order in which the links were given."""
 
     neighbours: Mapping[str, tuple[str, ...]]
+    regions: Regions | int | None = None
+    """As configured: listed, or how many; None: chosen for the machine (`auto`)."""
 
     @property
     def brokers(self) -> tuple[str, ...]:
         return tuple(self.neighbours)
+
+    def cut(self, cores: int) -> Regions:
+        """Return the regions, each a connected part, for a machine with so many cores."""
+        if isinstance(self.regions, tuple):
+            return self.regions
+        return cut(self.neighbours, min(cores, len(self.neighbours)) if self.regions is None else self.regions)
 
     def directions(self) -> Iterator[tuple[str, str]]:
         """Every direction (from, to) of every link."""
@@ -84,8 +93,15 @@ class Config:
         return self.specs.get((broker, link), self.spec)
 
     def setup(self, broker: str, link: str) -> Setup:
-        """What the group (broker, link) needs to know."""
+        """Return the configuration of a link, or (`LOCAL`) of a broker's clients."""
         return Setup(broker, link, self.space, self.spec_of(broker, link), self.remember)
+
+    def setups(self, brokers: Iterable[str] | None = None) -> dict[str, dict[str, Setup]]:
+        """What a region of these brokers, or of all, needs to know: the setups of their links and clients."""
+        return {
+            broker: {link: self.setup(broker, link) for link in (LOCAL, *self.overlay.neighbours[broker])}
+            for broker in (self.overlay.brokers if brokers is None else brokers)
+        }
 
     @property
     def unproved(self) -> list[tuple[str, str]]:
@@ -254,7 +270,7 @@ def _borders(attribute: Attribute, given: object, where: str) -> tuple[int, ...]
 
 
 def _overlay(section: Mapping[str, Any]) -> Overlay:
-    _refuse_unknown(section, ("brokers", "links"), "overlay.")
+    _refuse_unknown(section, ("brokers", "links", "regions"), "overlay.")
     links = [_pair(link) for link in _list(section, "links")]
     brokers = [_broker(name, "overlay.brokers") for name in _list(section, "brokers")]
     for name, count in ((name, brokers.count(name)) for name in brokers):
@@ -269,7 +285,43 @@ def _overlay(section: Mapping[str, Any]) -> Overlay:
         neighbours[a].append(b)
         neighbours[b].append(a)
     _check_tree(neighbours, links)
-    return Overlay({broker: tuple(others) for broker, others in neighbours.items()})
+    tree = {broker: tuple(others) for broker, others in neighbours.items()}
+    return Overlay(tree, _regions(section.get("regions", "auto"), tree))
+
+
+def _regions(given: object, tree: Mapping[str, tuple[str, ...]]) -> Regions | int | None:
+    where, remedy = "overlay.regions", 'write "auto", a number, or a list such as [["oslo", "paris"], ["rome"]]'
+    if given == "auto":
+        return None
+    if isinstance(given, int) and not isinstance(given, bool):
+        if not 1 <= given <= len(tree):
+            raise ConfigError(where, given, f"{len(tree)} brokers make 1 to {len(tree)} regions", "change the number")
+        return given
+    if not isinstance(given, list) or not all(isinstance(region, list) for region in given):
+        raise ConfigError(where, given, "regions are chosen, counted or listed", remedy)
+    regions = tuple(tuple(region) for region in given)
+    _check_regions(regions, tree)
+    return regions
+
+
+def _check_regions(regions: Regions, tree: Mapping[str, tuple[str, ...]]) -> None:
+    """Each broker is in exactly one region, and each region is connected."""
+    where = "overlay.regions"
+    listed = [broker for region in regions for broker in region]
+    for region in regions:
+        for broker in region:
+            if broker not in tree:
+                raise ConfigError(where, broker, "the overlay has no such broker", f"use {', '.join(tree)}")
+            if listed.count(broker) > 1:
+                raise ConfigError(where, broker, "a broker is in two regions, or twice in one", "list it once")
+        if not region:
+            raise ConfigError(where, [], "a region has at least one broker", "remove the empty list")
+        if not is_connected(tree, region):
+            rule = "the brokers of a region are joined by links among themselves"
+            raise ConfigError(where, list(region), rule, "add the brokers between them, or make them two regions")
+    for broker in tree:
+        if broker not in listed:
+            raise ConfigError(where, broker, "this broker is in no region", "add it to the region of a neighbour")
 
 
 def _list(section: Mapping[str, Any], key: str) -> list[Any]:

@@ -1,133 +1,278 @@
 """Rows: what is recorded about every decision, route, delivery and reject, in the columns of the tables.
 
-The simulator writes them as JSON lines, the live router sends them to the archive; both make them here, so that a row
-means the same wherever it comes from. Rows are plain dictionaries of JSON values; each table's columns are listed with
-their meaning in `TABLES`.
+The simulator writes them as JSON lines, the router sends them to the archive. Both make them here, from the outcome of
+a region, so that a row means the same wherever it comes from. Each table's columns are in `TABLES`, with their types and
+meanings. Values are plain: times are microseconds, names are objects, filters are objects.
+
+Rows are in the order of arrivals, whatever way publications were grouped into runs: by the item that caused them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, NamedTuple
 
-from state.protocol.messages import Name, RangeChange, Request, Subscribe
-from state.routing.link import Link, Local, Setup
-from state.routing.rangetold import RangeTold
-from state.routing.told import Decision, Told
-from state.space import Space, timestamp_text
+import numpy as np
+
+from state.protocol.events import Refused
+from state.protocol.messages import Name
+from state.routing.outcome import MOST_CELLS, Decided, Ints, Measured, Outcome
+from state.routing.told import Decision
+from state.space import Space
 
 Row = dict[str, Any]
-Counts = dict[str, Any]
-"""Counters of a batch by name; whole numbers, but for `promised`."""
+Columns = dict[str, list[Any]]
+Kind = Literal["text", "int", "float", "time", "json", "texts", "name", "names"]
+"""What a column holds: `json` is a filter or a list of them, a name an object of `home`, `client`, `subscription`."""
 
-TABLES: dict[str, dict[str, str]] = {
-    "decisions": {
-        "broker": "the broker that decided",
-        "link": "the neighbour that is told or not",
-        "subscription": "the id that the client chose",
-        "client": "the client that subscribed",
-        "home": "the broker that the client is attached to",
-        "origin": "the neighbour from which the broker heard of it, or local",
-        "action": "forward, withhold, promote, cancel or drop",
-        "reason": "why, in words",
-        "strategy": "the strategy of the link with its parameters",
-        "coverers": "ids of the active subscriptions whose union covers it, when withheld",
-        "witness": "a box inside it that the strategy found uncovered, as a filter, when forwarded or promoted",
-        "boxes": "the number of boxes of the subscription",
-        "shape": "the subscription as a list of filters, a box each; null when cancelled or dropped, or if very many",
-        "bound": "with what probability at most it is wrong to withhold it: 0 where that is proved, null if forwarded",
-        "nodes": "boxes (under mics: ranges) looked at to decide: the work, the same on every machine",
-        "ranges": "under mics: how many ranges of the curve it is",
-        "added": "under mics: ranges that the neighbour is told of and was not before; the others were covered",
-        "removed": "under mics: ranges that the neighbour is told to forget",
-        "bridged": "under mics: cells in them that nobody asked for, where gaps were bridged",
-        "active": "subscriptions that the neighbour is told of, after this event",
-        "passive": "subscriptions withheld from the neighbour, after this event",
-        "time": "the moment of the event that caused it",
-        "batch": "the router's batch; in a simulation the number of the input line",
-        "seq": "its place in the order of the link's decisions, in this batch; in a simulation in all of it",
-    },
-    "routes": {
-        "broker": "the broker that the publication reached",
-        "link": "the neighbour it was considered for",
-        "publication": "the id that the publisher chose",
-        "origin": "the neighbour it came from, or local",
-        "action": "forward or stop",
-        "time": "the moment of the publication",
-        "batch": "the router's batch; in a simulation the number of the input line",
-    },
-    "deliveries": {
-        "broker": "the broker that the client is attached to",
-        "client": "the client that receives it",
-        "subscription": "the id of the subscription that it matches",
-        "publication": "the id that the publisher chose",
-        "time": "the moment of the publication",
-        "batch": "the router's batch; in a simulation the number of the input line",
-    },
-    "metrics": {
-        "broker": "the broker",
-        "link": "the link of the group: a neighbour, or local",
-        "batch": "the router's batch; in a simulation the number of the input line",
-        "subscribes": "subscribe messages that the group took",
-        "unsubscribes": "unsubscribe messages that the group took",
-        "publications": "publications that the group considered",
-        "forward": "subscriptions forwarded",
-        "withhold": "subscriptions withheld",
-        "promote": "subscriptions promoted",
-        "cancel": "subscriptions cancelled",
-        "drop": "withheld subscriptions dropped",
-        "budget": "decisions for which the budget of nodes ran out",
-        "audited": "probable answers that were decided again exactly",
-        "wrong": "of these, how many were wrong (and put right)",
-        "rebuilds": "rebuilds of the negative rectangles that were finished",
-        "forwarded": "publications forwarded to the neighbour",
-        "stopped": "publications not forwarded",
-        "delivered": "deliveries to clients",
-        "false_forwards": "publications forwarded only because filters are pruned",
-        "false_positives": "publications that came from the neighbour and went nowhere: false positives of the link",
-        "bridged": "cells told that nobody asked for, where gaps between ranges were bridged",
-        "heard": "subscriptions (under mics: ranges) heard on this link",
-        "active": "subscriptions that the neighbour is told of (under mics: the clients')",
-        "passive": "subscriptions withheld from the neighbour",
-        "negative_rectangles": "negative rectangles kept, where the strategy keeps any",
-        "negative_share": "natural volume of the negative rectangles as a share of the domain, where it is kept",
-        "ranges": "Hilbert ranges kept, where the strategy keeps any",
-        "promised": "of the audited ones, how many may be wrong at most by their bounds: their sum",
-        "prunings": "prunings done on what was heard; null where the link does not prune",
-        "associations": "predicates of the filters heard, one for each that has it; null for local and under mics",
-        "unpruned_associations": "the same before pruning",
-        "filter_bytes": "size of the filters heard; null for local and under mics",
-        "unpruned_filter_bytes": "the same before pruning",
-        "withheld_associations": "predicates of the filters withheld from the neighbour: what covering saves there",
-        "withheld_filter_bytes": "size of the filters withheld from the neighbour",
-        "state_bytes": "size of the group's state as stored; null in a simulation, which stores nothing",
-        "millis": "time that the group took in this batch; null in a simulation, which has no clock",
-    },
-    "rejects": {
-        "topic": "the topic of the refused record",
-        "partition": "its partition",
-        "offset": "its offset; in a simulation the number of the input line less one",
-        "value": "the record as it came, undecodable bytes replaced",
-        "rule": "the rule it broke",
-        "message": "what in it broke the rule",
-        "batch": "the router's batch; in a simulation the number of the input line",
-    },
+
+class Column(NamedTuple):
+    """A column of a table: its name, what it holds, its meaning, and whether it counts."""
+
+    name: str
+    kind: Kind
+    about: str
+    counter: bool = False
+
+
+TABLES: dict[str, tuple[Column, ...]] = {
+    "decisions": (
+        Column("broker", "text", "the broker that decided"),
+        Column("link", "text", "the neighbour that is told or not"),
+        Column("subscription", "text", "the id that the client chose"),
+        Column("client", "text", "the client that subscribed"),
+        Column("home", "text", "the broker that the client is attached to"),
+        Column("origin", "text", "the neighbour from which the broker heard of it, or local"),
+        Column("action", "text", "forward, withhold, promote, cancel or drop"),
+        Column("reason", "text", "why, in words"),
+        Column("cause", "name", "the subscription whose event or expiry caused it"),
+        Column("strategy", "text", "the strategy of the link with its parameters"),
+        Column("coverers", "texts", "ids of the active subscriptions whose union covers it, when withheld"),
+        Column("covered_by", "names", "the same with the broker and the client of each"),
+        Column(
+            "witness",
+            "json",
+            "a box inside it that the strategy found uncovered, as a filter, when forwarded or promoted",
+        ),
+        Column("boxes", "int", "the number of boxes of the subscription"),
+        Column(
+            "shape",
+            "json",
+            "the subscription as a list of filters, a box each; null when cancelled or dropped, or if very many",
+        ),
+        Column(
+            "bound",
+            "float",
+            "with what probability at most it is wrong to withhold it: 0 where that is proved, null if forwarded",
+        ),
+        Column("nodes", "int", "boxes (under mics: ranges) looked at to decide: the work, the same on every machine"),
+        Column("ranges", "int", "under mics: how many ranges of the curve it is"),
+        Column(
+            "added",
+            "int",
+            "under mics: ranges that the neighbour is told of and was not before; the others were covered",
+        ),
+        Column("removed", "int", "under mics: ranges that the neighbour is told to forget"),
+        Column("bridged", "int", "under mics: cells in them that nobody asked for, where gaps were bridged"),
+        Column("active", "int", "subscriptions that the neighbour is told of, after this event"),
+        Column("passive", "int", "subscriptions withheld from the neighbour, after this event"),
+        Column("time", "time", "the moment of the client's event, or of the expiry, that caused it"),
+        Column("batch", "int", "the router's batch; in a simulation the number of the input line"),
+        Column(
+            "seq",
+            "int",
+            "its place in the order of all rows of the region in this batch; in a simulation, in all of it",
+        ),
+    ),
+    "routes": (
+        Column("broker", "text", "the broker that the publication reached"),
+        Column("link", "text", "the neighbour it was considered for"),
+        Column("publication", "text", "the id that the publisher chose"),
+        Column("origin", "text", "the neighbour it came from, or local"),
+        Column("action", "text", "forward or stop"),
+        Column("time", "time", "the moment of the publication"),
+        Column("batch", "int", "the router's batch; in a simulation the number of the input line"),
+    ),
+    "deliveries": (
+        Column("broker", "text", "the broker that the client is attached to"),
+        Column("client", "text", "the client that receives it"),
+        Column("subscription", "text", "the id of the subscription that it matches"),
+        Column("publication", "text", "the id that the publisher chose"),
+        Column("time", "time", "the moment of the publication"),
+        Column("batch", "int", "the router's batch; in a simulation the number of the input line"),
+    ),
+    "metrics": (
+        Column("broker", "text", "the broker; for a region as a whole, its name"),
+        Column("link", "text", "a neighbour; local for the broker's clients; * for the region as a whole"),
+        Column("batch", "int", "the router's batch; in a simulation the number of the input line"),
+        Column("subscribes", "int", "subscribe messages that the broker took", counter=True),
+        Column("unsubscribes", "int", "unsubscribe messages that the broker took", counter=True),
+        Column("publications", "int", "publications that were considered for the link", counter=True),
+        Column("forward", "int", "subscriptions forwarded", counter=True),
+        Column("withhold", "int", "subscriptions withheld", counter=True),
+        Column("promote", "int", "subscriptions promoted", counter=True),
+        Column("cancel", "int", "subscriptions cancelled", counter=True),
+        Column("drop", "int", "withheld subscriptions dropped", counter=True),
+        Column("budget", "int", "decisions for which the budget of nodes ran out", counter=True),
+        Column("audited", "int", "probable answers that were decided again exactly", counter=True),
+        Column("wrong", "int", "of these, how many were wrong (and put right)", counter=True),
+        Column("rebuilds", "int", "rebuilds of the negative rectangles that were finished", counter=True),
+        Column("forwarded", "int", "publications forwarded to the neighbour", counter=True),
+        Column("stopped", "int", "publications not forwarded", counter=True),
+        Column("delivered", "int", "deliveries to clients", counter=True),
+        Column("false_forwards", "int", "publications forwarded only because filters are pruned", counter=True),
+        Column(
+            "false_positives",
+            "int",
+            "publications that came from the neighbour and went nowhere: false positives of the link",
+            counter=True,
+        ),
+        Column(
+            "bridged", "int", "cells told that nobody asked for, where gaps between ranges were bridged", counter=True
+        ),
+        Column("heard", "int", "subscriptions (under mics: ranges) heard on this link"),
+        Column("active", "int", "subscriptions that the neighbour is told of (under mics: the clients')"),
+        Column("passive", "int", "subscriptions withheld from the neighbour"),
+        Column("negative_rectangles", "int", "negative rectangles kept, where the strategy keeps any"),
+        Column(
+            "negative_share",
+            "float",
+            "natural volume of the negative rectangles as a share of the domain, where it is kept",
+        ),
+        Column("ranges", "int", "Hilbert ranges kept, where the strategy keeps any"),
+        Column(
+            "promised",
+            "float",
+            "of the audited ones, how many may be wrong at most by their bounds: their sum",
+            counter=True,
+        ),
+        Column("prunings", "int", "prunings done on what was heard; null where the link does not prune"),
+        Column(
+            "associations",
+            "int",
+            "predicates of the filters heard, one for each that has it; null for local and under mics",
+        ),
+        Column("unpruned_associations", "int", "the same before pruning"),
+        Column("filter_bytes", "int", "size of the filters heard; null for local and under mics"),
+        Column("unpruned_filter_bytes", "int", "the same before pruning"),
+        Column(
+            "withheld_associations",
+            "int",
+            "predicates of the filters withheld from the neighbour: what covering saves there",
+        ),
+        Column("withheld_filter_bytes", "int", "size of the filters withheld from the neighbour"),
+        Column(
+            "state_bytes",
+            "int",
+            "size of the link's stored state; for the region, of head and log; null in a simulation",
+        ),
+        Column("millis", "float", "time that the region took in this batch; null for a link, and in a simulation"),
+    ),
+    "rejects": (
+        Column("topic", "text", "the topic of the refused record"),
+        Column("partition", "int", "its partition"),
+        Column("offset", "int", "its offset; in a simulation the number of the input line less one"),
+        Column("value", "text", "the record as it came, undecodable bytes replaced"),
+        Column("rule", "text", "the rule it broke"),
+        Column("message", "text", "what in it broke the rule"),
+        Column("batch", "int", "the router's batch; in a simulation the number of the input line"),
+    ),
 }
-
-_METRICS = list(TABLES["metrics"])
-COUNTS = tuple(_METRICS[_METRICS.index("subscribes") : _METRICS.index("heard")])
+COUNTS = tuple(column.name for column in TABLES["metrics"] if column.counter)
 """The counters among the columns of `metrics`."""
-MOST_CELLS = 2**63 - 1
-"""More bridged cells than that are not counted."""
 MOST_SHAPE = 64
 """A subscription of more boxes is not written out in every decision."""
 MOST_VALUE = 4096
 """A reject keeps this many characters of the refused value."""
+REGION = "*"
+"""The link of a row of `metrics` that is about a region as a whole."""
 
 
-def decision_row(decision: Decision, link: Link, time: int, batch: int, seq: int) -> Row:
-    """One row of `decisions`."""
-    setup = link.setup
+def tables(outcome: Outcome, batches: int | Ints, seq: int = 0) -> dict[str, Columns]:
+    """Return the rows of an outcome as columns, by table.
+
+    `batches` is the number of the batch, or that of each item; `seq` is the number of the first row.
+    """
+    items = {
+        "decisions": np.array([decided.item for decided in outcome.decisions], np.int64),
+        "routes": _concatenated([part.run.items[part.reached.index] for part in outcome.routes]),
+        "deliveries": _concatenated([part.run.items[part.index] for part in outcome.deliveries]),
+        "rejects": np.array([item for item, _ in outcome.rejects], np.int64),
+    }
+    order = {table: np.argsort(those, kind="stable") for table, those in items.items()}
+    places = np.empty(sum(map(len, items.values())), np.int64)
+    places[np.argsort(np.concatenate(list(items.values())), kind="stable")] = np.arange(seq, seq + len(places))
+    made = {
+        "decisions": _from_rows("decisions", map(decision_row, outcome.decisions)),
+        "routes": _routes(outcome),
+        "deliveries": _deliveries(outcome),
+        "rejects": _from_rows("rejects", (reject_row(refused) for _, refused in outcome.rejects)),
+    }
+    made["decisions"]["seq"] = places[: len(items["decisions"])].tolist()
+    for table, columns in made.items():
+        columns["batch"] = _batch_of(items[table], batches)
+        made[table] = _reordered(columns, order[table])
+    made["metrics"] = _from_rows("metrics", map(metrics_row, outcome.metrics))
+    made["metrics"]["batch"] = _batch_of(np.array([m.item for m in outcome.metrics], np.int64), batches)
+    return made
+
+
+def row_count(outcome: Outcome) -> int:
+    """Return how many rows `tables` numbers."""
+    routed = sum(len(part.forward) for part in outcome.routes)
+    return len(outcome.decisions) + routed + sum(len(p.names) for p in outcome.deliveries) + len(outcome.rejects)
+
+
+def _concatenated(parts: Sequence[Ints]) -> Ints:
+    return np.concatenate([np.empty(0, np.int64), *parts])
+
+
+def _batch_of(items: Ints, batches: int | Ints) -> list[int]:
+    return [batches] * len(items) if isinstance(batches, int) else batches[items].tolist()
+
+
+def _reordered(columns: Columns, order: Ints) -> Columns:
+    if (np.diff(order) > 0).all():
+        return columns
+    places = order.tolist()
+    return {name: [values[k] for k in places] for name, values in columns.items()}
+
+
+def _from_rows(table: str, rows: Iterable[Row]) -> Columns:
+    """Return rows as columns; what a row does not have is null."""
+    kept = list(rows)
+    return {column.name: [row.get(column.name) for row in kept] for column in TABLES[table]}
+
+
+def _routes(outcome: Outcome) -> Columns:
+    columns: Columns = {column.name: [] for column in TABLES["routes"]}
+    for part in outcome.routes:
+        publications = [part.run.publications[k] for k in part.reached.index.tolist()]
+        columns["broker"] += [part.setup.broker] * len(publications)
+        columns["link"] += [part.setup.link] * len(publications)
+        columns["publication"] += [publication.id for publication in publications]
+        columns["origin"] += part.reached.origins
+        columns["action"] += ["forward" if goes else "stop" for goes in part.forward.tolist()]
+        columns["time"] += [publication.time for publication in publications]
+    return columns
+
+
+def _deliveries(outcome: Outcome) -> Columns:
+    columns: Columns = {column.name: [] for column in TABLES["deliveries"]}
+    for part in outcome.deliveries:
+        publications = [part.run.publications[k] for k in part.index.tolist()]
+        columns["broker"] += [name.broker for name in part.names]
+        columns["client"] += [name.client for name in part.names]
+        columns["subscription"] += [name.id for name in part.names]
+        columns["publication"] += [publication.id for publication in publications]
+        columns["time"] += [publication.time for publication in publications]
+    return columns
+
+
+def decision_row(decided: Decided) -> Row:
+    """Return a row of `decisions`, without its place."""
+    decision, setup = decided.decision, decided.setup
+    cause = decision.cause
     return {
         "broker": setup.broker,
         "link": setup.link,
@@ -136,27 +281,32 @@ def decision_row(decision: Decision, link: Link, time: int, batch: int, seq: int
         "home": decision.name.broker,
         "origin": decision.origin,
         "action": decision.action,
-        "reason": decision.reason,
+        "reason": decision.text,
+        "cause": None if cause is None else name_value(cause.name),
         "strategy": str(setup.spec),
         "coverers": [name.id for name in decision.coverers],
+        "covered_by": [name_value(name) for name in decision.coverers],
         "witness": _witness(setup.space, decision),
         "boxes": len(decision.boxes),
         "shape": _shape(setup.space, decision),
         "bound": decision.bound,
         "nodes": decision.nodes,
         **_reach(decision),
-        "active": len(link.told.active),
-        "passive": len(link.told.passive),
-        "time": timestamp_text(time),
-        "batch": batch,
-        "seq": seq,
+        "active": decided.active,
+        "passive": decided.passive,
+        "time": 0 if cause is None else cause.time,
     }
+
+
+def name_value(name: Name) -> Row:
+    """Return a name as tables have it."""
+    return {"home": name.broker, "client": name.client, "subscription": name.id}
 
 
 def _reach(decision: Decision) -> Row:
     reach = decision.ranges
     if reach is None:
-        return dict.fromkeys(("ranges", "added", "removed", "bridged"))
+        return {}
     return {
         "ranges": reach.asked,
         "added": len(reach.added),
@@ -176,115 +326,19 @@ def _shape(space: Space, decision: Decision) -> list[Row] | None:
     return [dict(space.where(box.lo, box.hi)) for box in decision.boxes]
 
 
-def route_row(setup: Setup, publication: str, origin: str, forward: bool, time: int, batch: int) -> Row:
-    """One row of `routes`."""
+def reject_row(refused: Refused) -> Row:
+    """Return a row of `rejects`, without its place."""
     return {
-        "broker": setup.broker,
-        "link": setup.link,
-        "publication": publication,
-        "origin": origin,
-        "action": "forward" if forward else "stop",
-        "time": timestamp_text(time),
-        "batch": batch,
+        "topic": refused.topic,
+        "partition": refused.partition,
+        "offset": refused.offset,
+        "value": refused.value.decode(errors="replace")[:MOST_VALUE],
+        "rule": refused.rule,
+        "message": refused.message,
     }
 
 
-def delivery_row(name: Name, publication: str, time: int, batch: int) -> Row:
-    """One row of `deliveries`."""
-    return {
-        "broker": name.broker,
-        "client": name.client,
-        "subscription": name.id,
-        "publication": publication,
-        "time": timestamp_text(time),
-        "batch": batch,
-    }
-
-
-def reject_row(
-    topic: str | None, partition: int, offset: int, value: bytes, rule: str, message: str, batch: int
-) -> Row:
-    """One row of `rejects`."""
-    return {
-        "topic": topic,
-        "partition": partition,
-        "offset": offset,
-        "value": value.decode(errors="replace")[:MOST_VALUE],
-        "rule": rule,
-        "message": message,
-        "batch": batch,
-    }
-
-
-def metrics_row(state: Link | Local, counts: Counts, batch: int, state_bytes: int | None, millis: float | None) -> Row:
-    """One row of `metrics`: the counters of a batch, and how large the group is after it."""
-    told = state.told if isinstance(state, Link) else None
-    return {
-        "broker": state.setup.broker,
-        "link": state.setup.link,
-        "batch": batch,
-        **{count: counts.get(count, 0) for count in COUNTS},
-        "heard": len(state.heard),
-        "active": len(told.active) if told else 0,
-        "passive": len(told.passive) if told else 0,
-        "negative_rectangles": told.negative_rectangles if told else None,
-        "negative_share": told.negative_share if told else None,
-        "ranges": len(state.heard) + told.ranges if isinstance(told, RangeTold) else None,
-        "promised": counts.get("promised", 0.0),
-        **_filters(state),
-        "state_bytes": state_bytes,
-        "millis": millis,
-    }
-
-
-def count_request(counts: Counts, message: Request) -> None:
-    """Add a message to the counters of a metrics row; a change of ranges is a subscribe if it adds any."""
-    asks = isinstance(message, Subscribe) or (isinstance(message, RangeChange) and bool(message.added))
-    kind = "subscribes" if asks else "unsubscribes"
-    counts[kind] = counts.get(kind, 0) + 1
-
-
-def _filters(state: Link | Local) -> Row:
-    """How much the filters of a link are, and how much pruning and covering save of them."""
-    link = state if isinstance(state, Link) else None
-    pruned = link.pruned if link and link.learned is not None else None
-    heard = link.extent if link else None
-    kept = heard if pruned is None else pruned.extent
-    withheld = link.told.withheld if link and isinstance(link.told, Told) else None
-    (before, bytes_before), (now, bytes_now), (spared, bytes_spared) = (
-        (None, None) if extent is None else extent for extent in (heard, kept, withheld)
-    )
-    return {
-        "prunings": None if pruned is None else pruned.prunings,
-        "associations": now,
-        "unpruned_associations": before,
-        "filter_bytes": bytes_now,
-        "unpruned_filter_bytes": bytes_before,
-        "withheld_associations": spared,
-        "withheld_filter_bytes": bytes_spared,
-    }
-
-
-def _is_audited(decision: Decision) -> bool:
-    """Was a probable answer decided again exactly? What was then told after all keeps the bound of that answer.
-
-    A reason is looked at only where it is the strategy's own: that of a promotion names a subscription, whose id may be
-    any word.
-    """
-    if decision.action == "withhold":
-        return decision.reason.endswith("audited")
-    return decision.bound is not None
-
-
-def count_decisions(counts: Counts, decisions: Iterable[Decision]) -> None:
-    """Add decisions to the counters of a metrics row."""
-    for decision in decisions:
-        counts[decision.action] = counts.get(decision.action, 0) + 1
-        if decision.reason.endswith("budget"):
-            counts["budget"] = counts.get("budget", 0) + 1
-        if _is_audited(decision):
-            counts["audited"] = counts.get("audited", 0) + 1
-            counts["wrong"] = counts.get("wrong", 0) + (decision.action != "withhold")
-            counts["promised"] = counts.get("promised", 0.0) + (decision.bound or 0.0)
-        if decision.ranges is not None:
-            counts["bridged"] = min(counts.get("bridged", 0) + decision.ranges.bridged, MOST_CELLS)
+def metrics_row(measured: Measured) -> Row:
+    """Return a row of `metrics`, without its place: the counters of a link, and how large it is after them."""
+    counts = {count: measured.counts.get(count, 0) for count in COUNTS}
+    return {"broker": measured.broker, "link": measured.link, **counts, **measured.sizes}
