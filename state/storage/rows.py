@@ -1,7 +1,7 @@
 """Rows: what is recorded about every decision, route, delivery and reject, in the columns of the tables.
 
 The simulator writes them as JSON lines, the router sends them to the archive. Both make them here, from the outcome of
-a region, so that a row means the same wherever it comes from. Each table's columns are in `TABLES`, with their types and
+a region, so that a row means the same wherever it comes from. Each table's columns are in `TABLES`, with types and
 meanings. Values are plain: times are microseconds, names are objects, filters are objects.
 
 Rows are in the order of arrivals, whatever way publications were grouped into runs: by the item that caused them.
