@@ -134,8 +134,9 @@ class Region:
         self._flush()
         return self._end(batch)
 
-    def feed(self, arrival: Arrival) -> Outcome:
-        """Take one arrival, and leave what it causes on the inner channels."""
+    def feed(self, arrival: Arrival, item: int) -> Outcome:
+        """Take one arrival as this item, and leave what it causes on the inner channels."""
+        self._outcome.items = item
         self._arrive(arrival)
         for item, broker, origin, publication in self._run:
             self._route_one(item, broker, origin, publication)
@@ -322,8 +323,9 @@ class Region:
             if arrived is not None:
                 going = self._consider(run, broker, self.brokers[broker].links[link], arrived.without(link))
                 self._forward(run, broker, link, going, reached)
-        for broker, arrived in reached.items():
-            self._hand_out(run, self.brokers[broker], arrived)
+        for name, here in self.brokers.items():
+            if name in reached:
+                self._hand_out(run, here, reached[name])
         if self._measure == "item":
             self._measure_touched()
 
