@@ -231,7 +231,7 @@ def _concatenated(parts: Sequence[Ints]) -> Ints:
 def _batch_of(items: Ints, batches: int | Ints | None) -> list[int]:
     if isinstance(batches, int):
         return [batches] * len(items)
-    return (items if batches is None else batches[items]).tolist()
+    return list((items if batches is None else batches[items]).tolist())
 
 
 def _reordered(columns: Columns, order: Ints) -> Columns:

@@ -97,8 +97,9 @@ def test_filters_beyond_the_limit_of_boxes_are_delivered_exactly(data: st.DataOb
 def reload(overlay: Overlay) -> None:
     """Store every broker and take up what was stored."""
     brokers, setups = overlay.region.brokers, overlay.config.setups()
-    for name in brokers:
-        brokers[name] = decode(encode(brokers[name]), name, setups[name])
+    for name, broker in brokers.items():
+        brokers[name] = decode(encode(broker), name, setups[name])
+        brokers[name].version = broker.version  # kept in the head of a region
 
 
 @settings(max_examples=100)
