@@ -20,15 +20,15 @@ import msgspec
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 from rich.table import Table
 
+from access.connection import DEADLINE
+from access.topics import ensure_topics
 from lacuna.config_file import read_config
 from lacuna.console import console, description
 from producers.client import Client, checked_broker, checked_name
-from producers.connection import DEADLINE
 from producers.control import ask_prune, ask_rebuild
 from producers.deliveries import Deliveries, Delivery
 from producers.produce import produce_to_kafka
 from producers.sender import Sent
-from producers.topics import ensure_topics
 from producers.workloads import WORKLOADS, Workload
 from state.config import Config
 from state.errors import ConfigError

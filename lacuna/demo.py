@@ -26,12 +26,12 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from access.topics import ensure_topics
 from lacuna.config_file import parse_strategy
 from lacuna.console import console
 from lacuna.local import local_kafka, spark_jars
 from lacuna.steps import Step, steps
 from producers.sender import Sender
-from producers.topics import ensure_topics
 from producers.workloads import Event, Workload
 from state.config import Config, parse
 from state.storage.rows import TABLES

@@ -81,7 +81,7 @@ def borders(attribute: Attribute, keys: Keys, bits: int) -> list[int]:
     >>> borders(Attribute("n", "int", 0, 99), np.array([1, 2, 3, 4, 5, 6, 7, 8]), 2)
     [3, 5, 7]
     >>> borders(Attribute("n", "int", 0, 99), np.array([5] * 9 + [7, 9, 11]), 2)
-    [5, 6]
+    [5, 6, 7]
     """
     cells = 1 << min(bits, max(1, len(keys).bit_length()))
     at = keys[np.arange(1, cells) * len(keys) // cells]

@@ -19,11 +19,11 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
+from access.topics import ensure_topics
 from lacuna.client_commands import show_summary
 from lacuna.config_file import read_config, warn
 from lacuna.console import console
 from lacuna.local import local_kafka, spark_jars
-from producers.topics import ensure_topics
 from state.config import Config
 from state.errors import LacunaError
 from state.storage.rows import TABLES

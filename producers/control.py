@@ -9,8 +9,8 @@ from contextlib import closing
 
 from kafka.errors import KafkaError, KafkaTimeoutError
 
-from producers.connection import DEADLINE, connect_producer
-from producers.errors import NotConfirmed, TopicMissing
+from access.connection import DEADLINE, connect_producer
+from access.errors import NotConfirmed, TopicMissing
 from producers.sender import Place, Sent
 from state.config import Config
 from state.protocol.commands import Wish, write_wish

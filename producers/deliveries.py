@@ -34,8 +34,8 @@ from kafka import TopicPartition
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata
 
-from producers.connection import DEADLINE, connect_consumer
-from producers.errors import TopicMissing, Unreachable
+from access.connection import DEADLINE, connect_consumer
+from access.errors import TopicMissing, Unreachable
 from state.config import NAME, NAME_RULE, Kafka
 from state.errors import ConfigError
 from state.protocol.topics import Topics

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple, Self
 
 from kafka.errors import KafkaError, KafkaTimeoutError
 
+from access.connection import DEADLINE, connect_producer
+from access.errors import NotConfirmed, TopicMissing
 from producers.compose import Clock, Composer, micros
-from producers.connection import DEADLINE, connect_producer
-from producers.errors import NotConfirmed, TopicMissing
 from state.config import Config
 from state.protocol.events import EventKind
 from state.protocol.topics import Topics
