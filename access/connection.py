@@ -16,12 +16,10 @@ from kafka.errors import KafkaError
 from kafka.net.compat import KafkaNetClient
 from kafka.partitioner.default import DefaultPartitioner, murmur2
 
+from access import DEADLINE
 from access.errors import Unreachable
 from state.errors import ConfigError
 from state.protocol.events import MOST_BYTES
-
-DEADLINE = 10.0
-"""Seconds that Kafka may take to answer."""
 
 LINGER_MS = 20
 BATCH_BYTES = 1 << 17

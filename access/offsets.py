@@ -9,7 +9,8 @@ from typing import NamedTuple
 from kafka import TopicPartition
 from kafka.errors import KafkaError
 
-from access.connection import DEADLINE, connect_consumer
+from access import DEADLINE
+from access.connection import connect_consumer
 from access.errors import Unreachable
 
 Partition = tuple[str, int]

@@ -21,7 +21,8 @@ from typing import Any
 
 from kafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
-from access.connection import DEADLINE, connect_admin
+from access import DEADLINE
+from access.connection import connect_admin
 from access.errors import KafkaFailed, Unreachable
 from state.protocol.topics import Topics
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from access.connection import DEADLINE
+from access import DEADLINE
 from producers.compose import Clock, micros
 from producers.deliveries import Deliveries
 from producers.sender import Sender, Sent

@@ -9,7 +9,8 @@ from contextlib import closing
 
 from kafka.errors import KafkaError, KafkaTimeoutError
 
-from access.connection import DEADLINE, connect_producer
+from access import DEADLINE
+from access.connection import connect_producer
 from access.errors import NotConfirmed, TopicMissing
 from producers.sender import Place, Sent
 from state.config import Config

@@ -34,7 +34,8 @@ from kafka import TopicPartition
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata
 
-from access.connection import DEADLINE, connect_consumer
+from access import DEADLINE
+from access.connection import connect_consumer
 from access.errors import TopicMissing, Unreachable
 from state.config import NAME, NAME_RULE, Kafka
 from state.errors import ConfigError

@@ -9,7 +9,8 @@ from typing import Any
 from kafka import TopicPartition
 from kafka.errors import KafkaError
 
-from access.connection import DEADLINE, connect_consumer
+from access import DEADLINE
+from access.connection import connect_consumer
 from access.errors import TopicMissing, Unreachable
 from state.config import Config
 from state.protocol.events import Context, EventKind, Reject, read

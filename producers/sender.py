@@ -19,7 +19,8 @@ from typing import Any, NamedTuple, Self
 
 from kafka.errors import KafkaError, KafkaTimeoutError
 
-from access.connection import DEADLINE, connect_producer
+from access import DEADLINE
+from access.connection import connect_producer
 from access.errors import NotConfirmed, TopicMissing
 from producers.compose import Clock, Composer, micros
 from state.config import Config
