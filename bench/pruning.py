@@ -63,7 +63,7 @@ PUBLISHED = {"associations_at_bend": 0.33, "traffic_at_bend": 1.37, "filtering_t
 
 @dataclass(frozen=True)
 class Size:
-    """How much of everything."""
+    """The size of a run."""
 
     subscriptions: int
     events: int
@@ -219,7 +219,7 @@ class Clock:
 
 
 def _traffic(scene: Scene, trees: list[Filter]) -> tuple[float, float]:
-    """The share of subscriptions that an event matches, and how many brokers of the line it reaches."""
+    """Return the share of subscriptions that an event matches, and the number of brokers that it reaches."""
     matches, wanted = tally(_index(scene, trees, "few"), scene.points, scene.homes, BROKERS)
     return float(matches.mean()) / len(trees), float(brokers_reached(wanted, scene.sources).mean())
 
@@ -240,7 +240,7 @@ def tally(
 
 
 def brokers_reached(wanted: NDArray[np.bool_], sources: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many brokers of a line each event reaches, from its source to the farthest that wants it on either side.
+    """Count the brokers of a line that each event reaches: from its source to the farthest on either side that wants it.
 
     >>> brokers_reached(np.array([[1, 0, 0, 0, 1], [0, 0, 0, 1, 0], [0] * 5], bool), np.array([1, 3, 2])).tolist()
     [5, 1, 1]
@@ -294,7 +294,7 @@ def _panels(shares: Sequence[float], curve: Curve) -> dict[str, Any]:
 
 
 def _bend(shares: Sequence[float], values: list[float]) -> float:
-    """Where a growing curve lies farthest below the straight line between its ends."""
+    """Return the place where a growing curve lies farthest below the straight line between its ends."""
     line = [values[0] + (values[-1] - values[0]) * share for share in shares]
     return float(shares[int(np.argmax(np.array(line) - np.array(values)))])
 

@@ -80,7 +80,7 @@ class Plain:
     query: StreamingQuery
 
     def seconds(self, events: list[dict[str, Any]]) -> float:
-        """How long the batch takes that holds most of these events."""
+        """Return the seconds of the batch that holds most of these events."""
         before = max((p["batchId"] for p in self.query.recentProgress), default=-1)
         send(self.config, events)
         self.query.processAllAvailable()

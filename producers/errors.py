@@ -45,7 +45,7 @@ REMEDIES = {
     "unexpected": "report it together with the event: it is a fault of Lacuna's",
     "utf8": "give text that can be written as UTF-8",
 }
-"""What to do about each broken rule."""
+"""The remedy for each broken rule."""
 
 
 class EventRefused(LacunaError):

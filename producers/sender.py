@@ -31,7 +31,7 @@ WINDOW = 10_000
 
 
 class Place(NamedTuple):
-    """Where in Kafka an event is."""
+    """The position of an event in Kafka."""
 
     topic: str
     partition: int
