@@ -240,7 +240,7 @@ def tally(
 
 
 def brokers_reached(wanted: NDArray[np.bool_], sources: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Count the brokers of a line that each event reaches: from its source to the farthest on either side that wants it.
+    """Count the brokers of a line that an event reaches: from its source to the farthest on either side that wants it.
 
     >>> brokers_reached(np.array([[1, 0, 0, 0, 1], [0, 0, 0, 1, 0], [0] * 5], bool), np.array([1, 3, 2])).tolist()
     [5, 1, 1]
