@@ -346,16 +346,14 @@ class Store:
 
     def _drop_chunks(self) -> None:
         """Drop the chunks that no broker needs. The last one stays if it is small: workers are often one behind."""
-        needed = [
-            (chunk, packed)
-            for chunk, packed in self._log
-            if any(last > self._snapshots[name] for name, (_, last) in chunk.versions.items())
-        ]
-        if self._log and (not needed or needed[-1] is not self._log[-1]):
-            last = self._log[-1][0]
-            if last.inputs <= sum(_most_inputs(self.region.brokers[name]) for name in last.versions):
-                needed.append(self._log[-1])
-        self._log = needed
+        recent = self._log[-1:]
+        if recent and recent[0][0].inputs > sum(map(_most_inputs, self.region.brokers.values())):
+            recent = []
+        older = self._log[: len(self._log) - len(recent)]
+        self._log = [(chunk, packed) for chunk, packed in older if self._is_needed(chunk)] + recent
+
+    def _is_needed(self, chunk: Chunk) -> bool:
+        return any(last > self._snapshots[name] for name, (_, last) in chunk.versions.items())
 
     def _head(self) -> Head:
         region = self.region
