@@ -91,7 +91,7 @@ NOTHING = Or(())
 
 
 def conjunction(parts: Iterable[Filter], space: Space) -> Filter:
-    """All of these, tidy. O(intervals log children).
+    """All of these, tidy. O(predicates log predicates).
 
     >>> from state.space import Attribute
     >>> space = Space((Attribute("a", "int", 0, 9),))
@@ -109,7 +109,7 @@ def conjunction(parts: Iterable[Filter], space: Space) -> Filter:
             places[part] = [part]
         else:
             places.setdefault(attribute, []).append(part)
-    common = [_common_to_all(group) for group in places.values()]
+    common = [_common(group) for group in places.values()]
     return NOTHING if NOTHING in common else _single(And(tuple(part for part in common if not _whole(part, space))))
 
 
@@ -121,30 +121,18 @@ def _only_attribute(part: Filter) -> int | None:
     return found.pop() if isinstance(part, Or) and len(found) == 1 else None
 
 
-def _common_to_all(sets: list[Filter]) -> Filter:
-    """Where sets of intervals of one attribute overlap: two at a time, then what that leaves, so that none grows long.
-
-    One after the other, a thousand `<>` would be walked through a thousand times.
-    """
-    while len(sets) > 1:
-        rest = sets[-1:] if len(sets) % 2 else []
-        sets = [_common(one, other) for one, other in zip(sets[::2], sets[1::2], strict=False)] + rest
-    return sets[0]
-
-
-def _common(one: Filter, other: Filter) -> Filter:
-    """Where two sets of intervals of one attribute overlap. O(intervals)."""
-    ours, theirs = list(leaves(one)), list(leaves(other))
+def _common(sets: list[Filter]) -> Filter:
+    """Where sets of intervals of one attribute, none of which touch in one set, all overlap. O(n log n)."""
+    if len(sets) == 1:
+        return sets[0]
+    intervals = [leaf for one in sets for leaf in leaves(one)]
+    ends = sorted([(leaf.lo, 1) for leaf in intervals] + [(leaf.hi, -1) for leaf in intervals])
     found: list[Filter] = []
-    i = k = 0
-    while i < len(ours) and k < len(theirs):
-        lo, hi = max(ours[i].lo, theirs[k].lo), min(ours[i].hi, theirs[k].hi)
-        if lo < hi:
-            found.append(Leaf(ours[i].attribute, lo, hi))
-        if ours[i].hi < theirs[k].hi:
-            i += 1
-        else:
-            k += 1
+    depth = begin = 0
+    for end, step in ends:
+        if depth == len(sets):
+            found.append(Leaf(intervals[0].attribute, begin, end))
+        depth, begin = depth + step, end
     return _single(Or(tuple(found)))
 
 
@@ -244,10 +232,11 @@ def of_boxes(boxes: Boxes, space: Space) -> Filter:
     if prod(len(side) for side in sides) == len(boxes):
         sets = (disjunction((Leaf(i, *ends) for ends in side), space) for i, side in enumerate(sides))
         return conjunction(sets, space)
-    return disjunction([_sides(box, space) for box in boxes], space)
+    return disjunction([sides_of(box, space) for box in boxes], space)
 
 
-def _sides(box: Box, space: Space) -> Filter:
+def sides_of(box: Box, space: Space) -> Filter:
+    """A box as the AND of its sides."""
     return conjunction((Leaf(i, lo, hi) for i, (lo, hi) in enumerate(zip(box.lo, box.hi, strict=True))), space)
 
 
@@ -272,8 +261,7 @@ def boxes_of(tree: Filter, space: Space, most: int = MOST_BOXES) -> Boxes | None
     except _TooMany:
         return None
     if len(found) > 1:
-        shares = [space.share(tuple(lo), tuple(hi)) for lo, hi in found.tolist()]
-        order = np.argsort(-np.array(shares), kind="stable")
+        order = np.argsort(-space.shares(found), kind="stable")
         orders = (order, order[::-1]) if len(found) <= FEW_TERMS else (order,)
         tried = [_disjoint(found[one], MOST_TERMS, MOST_LOOKS) for one in orders]
         apart = [_joined(boxes) for boxes, done in tried if done]
@@ -381,7 +369,7 @@ def _disjoint(boxes: Keys, most: int, looks: int) -> tuple[Keys, bool]:
 
 @kernel
 def _join_pair(boxes: Keys, k: int, j: int, last: int) -> bool:
-    """Join two boxes, if they differ in one attribute and abut there, into the first; `last` takes the other's place."""
+    """Join two boxes into the first, if they differ in one attribute and abut there; `last` takes the other's place."""
     differ, where = 0, 0
     for i in range(boxes.shape[2]):
         if boxes[k, 0, i] != boxes[j, 0, i] or boxes[k, 1, i] != boxes[j, 1, i]:

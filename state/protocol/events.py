@@ -39,10 +39,11 @@ INT64 = 1 << 63
 ABSENT = (None, msgspec.Raw())
 """What a field holds that was not given."""
 NAMED = re.compile(rb'"\s*:')
-FAR = re.compile(rb"[0-9][eE]\+?[0-9]{3}|(?<![0-9])[0-9]{309}")
-"""What a number beyond a double has in it. A payload is not decoded, so only there it must be looked for."""
+FAR = re.compile(rb"[0-9][eE]\+?[0-9]{3}|[0-9]{200}")
+"""What a number that not every reader takes has in it: an exponent of three digits, or, with a smaller one or none, so
+many digits. A payload is not decoded, so only there it must be looked for."""
 MOST_DIGITS = 4300
-"""Python reads no longer whole numbers."""
+"""Python and msgspec read no longer whole numbers, the sign included."""
 
 RULES = {
     "attribute": "a publication names every attribute of the space, a subscription no other",
@@ -75,6 +76,7 @@ RULES = {
     "type": "a value has the type of its field",
     "unexpected": "an event is read without an error of the router's own",
     "utf8": "a value is UTF-8",
+    "work": "a filter is read in at most 49,152 steps",
 }
 
 
@@ -227,7 +229,7 @@ def _publish(context: Context, event: _Publish, arrived: int) -> Publish:
     if payload is not None:
         text = _text(payload)
         if FAR.search(payload):
-            _refuse_constants(text)
+            _refuse_numbers(text, _refuse_long)
     return Publish(_name(event.id, "id"), context.space.point(event.at), payload, _time(event.time, arrived))
 
 
@@ -312,7 +314,7 @@ def _text(value: bytes) -> str:
 def _explain(kind: str, value: bytes, error: Exception | None, more: tuple[str, ...] = ()) -> NoReturn:
     """Which rule did a value break that could not be decoded?"""
     text = _text(value)
-    _refuse_constants(text)
+    _refuse_numbers(text, len)
     try:
         event = json.loads(text, parse_int=_whole)
     except (ValueError, RecursionError) as broken:
@@ -325,13 +327,20 @@ def _explain(kind: str, value: bytes, error: Exception | None, more: tuple[str, 
 
 
 def _whole(digits: str) -> int:
-    if len(digits) > MOST_DIGITS:
-        raise _Refused("json", f"a whole number has {len(digits):,} characters, more than {MOST_DIGITS:,}")
+    _refuse_long(digits)
     return int(digits)
 
 
-def _refuse_constants(text: str) -> None:
-    """NaN and Infinity are not JSON, but Python's own reader knows them; 1e400 is JSON, but no double."""
+def _refuse_long(digits: str) -> None:
+    if len(digits) > MOST_DIGITS:
+        raise _Refused("json", f"a whole number has {len(digits):,} characters, more than {MOST_DIGITS:,}")
+
+
+def _refuse_numbers(text: str, whole: Callable[[str], object]) -> None:
+    """Refuse NaN and Infinity, which are not JSON but known to Python's own reader, and 1e400, which is no double.
+
+    `whole` is called with each whole number.
+    """
 
     def refuse(word: str) -> NoReturn:
         raise _Refused("finite", f"{word} is not a finite number")
@@ -340,7 +349,7 @@ def _refuse_constants(text: str) -> None:
         return float(digits) if abs(float(digits)) != float("inf") else refuse(digits)
 
     try:
-        json.loads(text, parse_constant=refuse, parse_float=number, parse_int=len)
+        json.loads(text, parse_constant=refuse, parse_float=number, parse_int=whole)
     except (ValueError, RecursionError):
         return
 
