@@ -247,8 +247,10 @@ class RangeTable:
         self._blocks.check()
         rows = self.rows()
         counts = np.concatenate(([0], rows[:, 1]))
-        if (counts < 0).any() or counts[-1] != 0 or (np.diff(counts) == 0).any() or (np.diff(rows[:, 0]) <= 0).any():
+        if (counts < 0).any() or counts[-1] != 0 or (counts[1:] == counts[:-1]).any():
             raise InvariantError("ranges: counts are negative, repeated or never end")
+        if (rows[1:, 0] <= rows[:-1, 0]).any():  # compared, not subtracted: from -1 to 2^63 - 1 is no int64
+            raise InvariantError("ranges: two counts begin at one place, or in the wrong order")
 
 
 def difference(new: Ranges, old: Ranges) -> tuple[Ranges, Ranges]:
