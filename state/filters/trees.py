@@ -39,7 +39,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from state.errors import StateError
-from state.geometry.boxes import Box, Boxes, contains, meets, subtract_into, unstack
+from state.geometry.boxes import Box, Boxes, contains, subtract_each, unstack
 from state.kernels import kernel
 from state.space import Corner, Keys, Space
 
@@ -49,8 +49,6 @@ MOST_TERMS = 512
 """Multiplying out is given up beyond this many terms."""
 MOST_LOOKS = 1 << 19
 """Making terms disjoint is given up beyond this many looks at a box, and joining them ends there."""
-SUBTRACTION = 32
-"""Looks that take as long as to subtract one box from another."""
 FEW_TERMS = 16
 """So few terms are made disjoint in two orders, and the fewer boxes taken."""
 MOST_DEPTH = 32
@@ -339,31 +337,13 @@ def _is_maximal(boxes: Keys) -> NDArray[np.bool_]:
 @kernel
 def _disjoint(boxes: Keys, most: int, looks: int) -> tuple[Keys, bool]:
     """Each box less those before it, and whether that is at most `most` pieces, found in so many looks at a piece."""
-    d = boxes.shape[2]
-    found, count = np.empty((most, 2, d), np.int64), 0
-    pieces = np.empty((most + 2 * d, 2, d), np.int64)
-    out = np.empty((2 * d, 2, d), np.int64)
+    found, count = np.empty((most, *boxes.shape[1:]), np.int64), 0
     for k in range(len(boxes)):
-        pieces[0], waiting = boxes[k], 1
-        for before in range(k):
-            looks -= waiting
-            j = 0
-            while j < waiting:
-                if not meets(pieces[j], boxes[before]):
-                    j += 1
-                    continue
-                n = subtract_into(pieces[j], boxes[before], True, out)
-                looks -= SUBTRACTION
-                waiting -= 1
-                pieces[j] = pieces[waiting]
-                pieces[waiting : waiting + n] = out[:n]
-                waiting += n
-                if waiting > most or looks < 0:
-                    return found[:0], False
-        if count + waiting > most:
+        pieces, looks = subtract_each(boxes[k], boxes[:k], True, most - count, looks)
+        if looks < 0:
             return found[:0], False
-        found[count : count + waiting] = pieces[:waiting]
-        count += waiting
+        found[count : count + len(pieces)] = pieces
+        count += len(pieces)
     return found[:count], True
 
 

@@ -441,3 +441,16 @@ def test_the_parameters_have_rules() -> None:
     built.active.add(name(1), (Box((1, 1), (2, 2)),))
     built.added(name(1), (Box((1, 1), (2, 2)),))
     assert built.negative_rectangles == 4
+
+
+def test_the_share_of_a_domain_of_few_floats_is_kept_right() -> None:
+    """Each cut once lost the step between two neighbours: the share was taken for 0.8, but was 0.4."""
+    first = float_key(1.0)
+    space = Space((Attribute("x", "float", first, first + 4),))
+    active = BoxList(1)
+    strategy = NegativeApprox(space, active)
+    for k in (1, 3):
+        active.add(name(k), (Box((first + k,), (first + k + 1,)),))
+        strategy.added(name(k), active.boxes(name(k)))
+        strategy.check()
+    assert strategy.negative_share == pytest.approx(0.6)
