@@ -454,3 +454,21 @@ def test_the_share_of_a_domain_of_few_floats_is_kept_right() -> None:
         strategy.added(name(k), active.boxes(name(k)))
         strategy.check()
     assert strategy.negative_share == pytest.approx(0.6)
+
+
+def test_a_repair_in_many_attributes_is_bounded_and_safe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twelve subscriptions with a point in common, in twelve attributes: an exact repair would make millions."""
+    monkeypatch.setattr(attributed, "MOST_REPAIRED", 200)
+    rng = np.random.default_rng(1)
+    active = BoxList(12)
+    strategy = NegativeApprox(naive.space_of(Box((0,) * 12, (1001,) * 12)), active)
+    for k in range(12):
+        shape = (Box(tuple(rng.integers(1, 500, 12).tolist()), tuple(rng.integers(501, 1000, 12).tolist())),)
+        active.add(name(k), shape)
+        strategy.added(name(k), shape)
+    for k in range(3):
+        shape, before = active.boxes(name(k)), strategy.negative_rectangles
+        active.remove(name(k))
+        strategy.removed(name(k), shape)
+        assert strategy.negative_rectangles <= before + 50 * 24 + 200 + 24
+        strategy.check()
