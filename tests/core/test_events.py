@@ -245,6 +245,12 @@ BAD: list[tuple[str, str, str, bytes]] = [
     ("work", "a text of too many words", "subscribe", subscribe(where="price = 1" + " OR price = 1" * 2_000)),
     ("work", "too many brackets", "subscribe", subscribe(where="(" * 7_000 + "price = 1" + ")" * 7_000)),
     ("work", "too many objects", "subscribe", subscribe(where=[[{"volume": [k, k]} for k in range(50)]] * 50)),
+    (
+        "work",
+        "more objects than are compared",
+        "subscribe",
+        doubled(subscribe(where=[[{"price": [1, 2]}] * 99] * 99), "id"),
+    ),
     ("work", "too many ranges", "subscribe", where(volume=[[k, k] for k in range(5_000)])),
     ("work", "too many categories", "subscribe", where(symbol=["IBM"] * 50_000)),
     ("json", "a whole number that Python does not read", "publish", payload(b"[1, " + b"9" * 4_301 + b"]")),
