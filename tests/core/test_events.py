@@ -249,7 +249,7 @@ BAD: list[tuple[str, str, str, bytes]] = [
         "work",
         "more objects than are compared",
         "subscribe",
-        doubled(subscribe(where=[[{"price": [1, 2]}] * 99] * 99), "id"),
+        doubled(subscribe(where=[[{"price": [1, 2]}] * 99] * 99), "id", '"s0"'),
     ),
     ("work", "too many ranges", "subscribe", where(volume=[[k, k] for k in range(5_000)])),
     ("work", "too many categories", "subscribe", where(symbol=["IBM"] * 50_000)),
