@@ -446,3 +446,34 @@ def test_the_parameters_have_rules() -> None:
     built.active.add(name(1), (Box((1, 1), (2, 2)),))
     built.added(name(1), (Box((1, 1), (2, 2)),))
     assert built.negative_rectangles == 4
+
+
+def test_the_share_of_a_domain_of_few_floats_is_kept_right() -> None:
+    """Each cut once lost the step between two neighbours: the share was taken for 0.8, but was 0.4."""
+    first = float_key(1.0)
+    space = Space((Attribute("x", "float", first, first + 4),))
+    active = BoxList(1)
+    strategy = NegativeApprox(space, active)
+    for k in (1, 3):
+        active.add(name(k), (Box((first + k,), (first + k + 1,)),))
+        strategy.added(name(k), active.boxes(name(k)))
+        strategy.check()
+    assert strategy.negative_share == pytest.approx(0.6)
+
+
+def test_a_repair_in_many_attributes_is_bounded_and_safe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twelve subscriptions with a point in common, in twelve attributes: an exact repair would make millions."""
+    monkeypatch.setattr(attributed, "MOST_REPAIRED", 200)
+    rng = np.random.default_rng(1)
+    active = BoxList(12)
+    strategy = NegativeApprox(naive.space_of(Box((0,) * 12, (1001,) * 12)), active)
+    for k in range(12):
+        shape = (Box(tuple(rng.integers(1, 500, 12).tolist()), tuple(rng.integers(501, 1000, 12).tolist())),)
+        active.add(name(k), shape)
+        strategy.added(name(k), shape)
+    for k in range(3):
+        shape, before = active.boxes(name(k)), strategy.negative_rectangles
+        active.remove(name(k))
+        strategy.removed(name(k), shape)
+        assert strategy.negative_rectangles <= before + 50 * 24 + 200 + 24
+        strategy.check()
