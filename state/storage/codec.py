@@ -19,6 +19,7 @@ boxes and a strategy's arrays mean nothing in a different space.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -158,6 +159,11 @@ def decode(stored: Mapping[str, bytes], name: str, setups: Mapping[str, Setup]) 
 
     Raises `StateError` if a part is missing, damaged, of an unknown version, or was written for another configuration.
     """
+    with _uncollected():
+        return _decode(stored, name, setups)
+
+
+def _decode(stored: Mapping[str, bytes], name: str, setups: Mapping[str, Setup]) -> Broker:
     broker = Broker(name, setups)
     subscriptions, ledger, *links = keys_of(name, broker.links)
     with _reading(subscriptions):
@@ -208,6 +214,18 @@ def _reading(key: str) -> Iterator[None]:
         yield
     except (ValueError, IndexError, KeyError, TypeError, InvariantError) as error:
         raise damaged(_named(key), str(error)) from error
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Suspend the garbage collector, which would walk again and again through objects of which none is garbage."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 # Subscriptions
