@@ -177,10 +177,13 @@ def _decode(stored: Mapping[str, bytes], name: str, setups: Mapping[str, Setup])
 
 
 def describe(setups: Mapping[str, Setup]) -> str:
-    """Return the configuration that a broker's state depends on, as text. Pruning may change at any time."""
+    """Return the configuration that a broker's state depends on, as text.
+
+    Pruning may change at any time, and links may be listed in any order.
+    """
     local = setups[LOCAL]
     sides = (f"{a.name}:{a.kind}[{a.low},{a.high}]{','.join(a.values)}" for a in local.space.attributes)
-    links = (_describe_link(setup) for link, setup in setups.items() if link != LOCAL)
+    links = sorted(_describe_link(setup) for link, setup in setups.items() if link != LOCAL)
     return "\n".join((f"{local.broker} remember={local.remember} {' '.join(sides)}", *links))
 
 

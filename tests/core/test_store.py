@@ -383,6 +383,7 @@ def test_damaged_state_is_refused(row: bytes) -> None:
     flipped = bytes([log[0][-1] ^ 1])
     wrong = {
         "region all is damaged": row[:-5],
+        "region all is damaged: .*decode": row.replace(b"b1/b2", b"b1/b\xff"),
         "does not begin as state of Lacuna": b"",
         "region all is damaged: decompression error": to_row(from_row(row, "all")._replace(head=head[:-3])),
         "the log has 1 chunks, not 2": to_row(from_row(row, "all")._replace(log=log[1:])),
@@ -431,6 +432,12 @@ def test_state_of_something_else_is_refused(row: bytes) -> None:
         Store.open(row, "all", SETUPS, 2)
     with pytest.raises(StateError, match="another configuration"):
         Store.open(row, "all", {"b0": SETUPS["b0"]}, 1)
+
+
+def test_the_order_of_brokers_and_links_is_no_part_of_the_configuration(row: bytes) -> None:
+    turned = {name: dict(reversed(links.items())) for name, links in reversed(SETUPS.items())}
+    opened = Store.open(row, "all", turned, 1)
+    assert whole(opened.region) == whole(Store.open(row, "all", SETUPS, 1).region)
 
 
 def test_another_configuration_is_refused_and_shown_even_if_the_region_is_held() -> None:
