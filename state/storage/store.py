@@ -378,7 +378,7 @@ class Store:
 
 def _configuration(setups: Setups) -> bytes:
     """Return the digest of the configuration that a region's state depends on."""
-    return _digest("\n".join(describe(links) for links in setups.values()).encode())
+    return _digest("\n".join(sorted(describe(links) for links in setups.values())).encode())
 
 
 def _check_head(head: Head, stored: Stored, name: str, setups: Setups, epoch: int) -> None:
@@ -390,7 +390,7 @@ def _check_head(head: Head, stored: Stored, name: str, setups: Setups, epoch: in
                 f"{what} belongs to the {kind} {found}, not to {expected}. "
                 "Remedy: use the checkpoint that this state belongs to"
             )
-    if list(head.brokers) != list(setups):
+    if head.brokers.keys() != setups.keys():
         raise other_configuration(what, ", ".join(head.brokers), ", ".join(setups))
     if head.configuration != _configuration(setups):
         for broker, links in setups.items():
