@@ -246,13 +246,13 @@ def _read(
     if len(value) > MOST_BYTES:
         raise _Refused("size", f"the value has {len(value)} bytes, more than {MOST_BYTES}")
     event = _decode(kind, value, decoders)
-    message = _message(context, kind, broker, event, arrived, place)
+    message = _message(context, kind, broker, event, source, headers)
     if _may_repeat(event, value):
         _refuse_duplicates(value)
     return message
 
 
-def _message(context: Context, kind: str, broker: str, event: Any, arrived: int, place: int) -> Message:
+def _message(context: Context, kind: str, broker: str, event: Any, source: Source, headers: Headers) -> Message:
     if kind == "publish":
         return _publish(context, event, broker, source, headers)
     name = Name(broker, _name(event.client, "client"), _name(event.id, "id"))
