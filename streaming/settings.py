@@ -71,7 +71,9 @@ class Settings:
         return {part.key: part for part in self.parts}
 
 
-def settle(config: Config, epoch: int, partitions: int, cores: int | None = None, spread: Spread | None = None) -> Settings:
+def settle(
+    config: Config, epoch: int, partitions: int, cores: int | None = None, spread: Spread | None = None
+) -> Settings:
     """Return the settings of a new checkpoint: `auto` is resolved here, for so many cores, and channels are placed.
 
     Raises `ConfigError` if there are fewer partitions of the stateful step than regions.

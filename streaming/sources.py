@@ -98,9 +98,7 @@ class Sorter:
         self._parcel(part, channel).letters.append(Posted(offset, time, receiver, sender, frame))
         return None
 
-    def _add_command(
-        self, channel: Channel, offset: int, time: int, key: bytes | None, value: bytes
-    ) -> Reject | None:
+    def _add_command(self, channel: Channel, offset: int, time: int, key: bytes | None, value: bytes) -> Reject | None:
         if key != TICK and not (key or b"").startswith(COMMAND.encode()):
             return Reject("foreign", f"{key!r} is not the key of a tick or a command")
         command = Tick() if key == TICK else read_command(value, self._links)

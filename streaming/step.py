@@ -30,7 +30,7 @@ from state.routing.outcome import Outcome
 from state.routing.region import Region
 from state.space import Space, timestamp_text
 from state.storage.rows import REGION, Columns, tables
-from state.storage.store import Held, Store
+from state.storage.store import Held
 from streaming.hashing import kafka_partition
 from streaming.schemas import Parcel, read_parcel, stream_of
 from streaming.settings import Settings
@@ -141,7 +141,9 @@ def arrivals_of(parcels: Iterable[Parcel], region: str, dims: int) -> Iterator[A
             yield Arrival(channel, e.offset, e.time, e.broker, LOCAL, unpack(e.message, dims), e.message)
         for p in parcel.letters:
             letter = letter_of(p.frame)
-            message = letter if not isinstance(letter, Reject) else _unread(channel.name, channel.partition, p.offset, letter)
+            message = (
+                letter if not isinstance(letter, Reject) else _unread(channel.name, channel.partition, p.offset, letter)
+            )
             yield Arrival(channel, p.offset, p.time, p.broker, p.origin, message)
         for r in parcel.rejects:
             yield Arrival(channel, r.offset, r.time, r.broker, LOCAL, r.refused)
