@@ -245,9 +245,9 @@ class RangeTable:
     def check(self) -> None:
         """Raise `InvariantError` unless counts differ from their neighbours, none is negative, and the last is 0."""
         self._blocks.check()
-        rows = self.rows()
-        counts = np.concatenate(([0], rows[:, 1]))
-        if (counts < 0).any() or counts[-1] != 0 or (np.diff(counts) == 0).any() or (np.diff(rows[:, 0]) <= 0).any():
+        after, held = self.rows().T
+        counts = np.concatenate(([0], held))
+        if (counts < 0).any() or counts[-1] != 0 or (np.diff(counts) == 0).any() or (after[1:] <= after[:-1]).any():
             raise InvariantError("ranges: counts are negative, repeated or never end")
 
 

@@ -73,14 +73,19 @@ class Clients:
         """Add an entry at the end: a filter by its boxes and its tree, or by the exact tree, if the boxes are not."""
         if name in self._arrival:
             raise InvariantError(f"subscription {name} is added to a list that already holds it")
-        if exact is None and tree is not None and self._is_rare(tree, boxes):
-            exact = tree
-        if exact is None:
+        kept = self.as_tree(boxes, tree, exact)
+        if kept is None:
             self._boxes.add(name, boxes)
         else:
-            self._trees.add(name, exact)
+            self._trees.add(name, kept)
         self._arrival[name] = self._arrived
         self._arrived += 1
+
+    def as_tree(self, boxes: Boxes, tree: Filter | None, exact: Filter | None) -> Filter | None:
+        """Return the tree as which `add` keeps such an entry, or None where it keeps the boxes."""
+        if exact is None and tree is not None and self._is_rare(tree, boxes):
+            return tree
+        return exact
 
     def _is_rare(self, tree: Filter, boxes: Boxes) -> bool:
         """Do so few points fulfil what must be fulfilled that looking at the tree then takes less than its boxes?"""

@@ -1,426 +1,397 @@
-"""The state of one group as bytes, and back. Nobody else knows the format.
+"""A broker as bytes, in parts, and back. Nobody else knows the format.
 
-    bytes 0..5    b"lacuna"
-    byte  6       version of the format
-    rest          a zstd frame (with checksum) of one MessagePack array: `Stored`
+    <B>/.subscriptions   every subscription that the broker knows, once: number, name, origin, shape, `where`
+    <B>/.ledger          the stamps of the clients' subscriptions, and what is remembered of those that ended
+    <B>/<M>              the link to M: which subscriptions are active and passive, certificates, the strategy's arrays
 
-Inside, everything that there is much of is a column: names as lengths and text, whole numbers byte-shuffled (all lowest
-bytes first, then all second-lowest ...), boxes by attribute and end. That is what lets zstd see that most bytes of a
-column repeat: 10,000 subscriptions in three whole-number attributes take about a quarter of their raw size.
+A link refers to subscriptions by number, and a certificate to active ones by position. The stamps of the ledger stand
+in the order of the clients' subscriptions, and need no names. (No broker's name begins with a dot, so the keys of the
+first two are no links.) Inside a part everything is a column (`columns`), boxes by attribute and end; around it is the
+envelope of `sealed`.
 
-What can be derived is not stored: indexes, dependants, the heap of expiries. What decides later answers is stored
-exactly: the order of lists, certificates, the shape of the tree of negative rectangles.
+Derived things are not stored: indexes, dependants, the heap of expiries, which of the clients' filters are matched as
+trees. Everything that decides later answers is stored exactly: the order of lists, certificates, the shape of the tree
+of negative rectangles. Whatever changes with every publication belongs to the head of a region (`store`).
 
-A version is for ever: a newer program reads an older blob by the functions in `MIGRATIONS`, one per step; an older
-program refuses a newer blob. The blob also says for which configuration it was written; another one is refused, because
-keys, boxes and strategy state mean nothing in a different space.
+The part of the subscriptions says for which configuration the broker was stored. Another one is refused, because keys,
+boxes and a strategy's arrays mean nothing in a different space.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from typing import TypeVar
 
 import msgspec
 import numpy as np
-import zstandard
-from numpy.typing import NDArray
 
-from state.curves.ranges import RangeTable
-from state.errors import StateError
-from state.filters.selectivity import BINS, Counts
+from state.errors import InvariantError, StateError
 from state.filters.trees import Filter, pack_tree, unpack_tree
-from state.geometry.boxes import Boxes, stack, unstack
-from state.matching.boxlist import BoxList
+from state.geometry.boxes import Box, Boxes, stack
 from state.matching.clients import Clients
-from state.protocol.channel import Inbox, Mark
 from state.protocol.ledger import Ended, Ledger, Standing
-from state.protocol.messages import Name, Stamp
-from state.routing.link import Group, Link, Local, Setup, group
-from state.routing.rangetold import RangeHeard, RangeTold, grid_of
-from state.routing.told import Passive, Told
-from state.space import Keys
-from state.strategies import Dump
+from state.protocol.messages import LOCAL, Name, Stamp
+from state.routing.broker import Broker
+from state.routing.link import Link, Setup
+from state.routing.rangetold import grid_of
+from state.routing.subscriptions import Subscription, Subscriptions
+from state.routing.told import ToldDump
+from state.storage.columns import (
+    Ints,
+    Texts,
+    Words,
+    blobs,
+    column,
+    from_blobs,
+    from_numbers,
+    from_series,
+    from_texts,
+    from_words,
+    inside,
+    numbers,
+    series,
+    spans,
+    texts,
+    words,
+)
+from state.storage.sealed import Migrations, damaged, seal, unseal
+from state.strategies.base import Dump
 
-MAGIC = b"lacuna"
 VERSION = 1
-MIGRATIONS: dict[int, Callable[[bytes], bytes]] = {}
-"""For each old version: its MessagePack payload as that of the next version."""
+MIGRATIONS: dict[str, Migrations] = {"subscriptions": {}, "ledger": {}, "link": {}}
+SUBSCRIPTIONS, LEDGER = ".subscriptions", ".ledger"
 
 NONE = -(2**63)
 """Stands for "no revision" and "never expires" in columns of whole numbers."""
-
-
-class Texts(msgspec.Struct, array_like=True):
-    """A column of texts."""
-
-    lengths: bytes
-    text: bytes
+T = TypeVar("T")
 
 
 class Names(msgspec.Struct, array_like=True):
-    """All names that occur, in order of first use; elsewhere a name is its position here."""
+    """A column of names."""
 
-    brokers: Texts
-    clients: Texts
+    brokers: Words
+    clients: Words
     ids: Texts
 
 
-class Shapes(msgspec.Struct, array_like=True):
-    """Subscriptions with their boxes."""
-
-    names: bytes
-    counts: bytes
-    boxes: bytes
-
-
 class StoredTrees(msgspec.Struct, array_like=True):
-    """Boolean filters by name."""
+    """Boolean filters: positions of their subscriptions, how many numbers each takes, and these (`pack_tree`)."""
 
-    names: bytes
+    positions: bytes
     lengths: bytes
     trees: bytes
 
 
-class StoredLedger(msgspec.Struct, array_like=True):
-    """Standing: name, rev, time, place, expires. Ended: name, rev, time, place, heard."""
+class StoredSubscriptions(msgspec.Struct, array_like=True):
+    """The subscriptions of a broker, in order, and the configuration that everything was stored for."""
 
-    standing: tuple[bytes, bytes, bytes, bytes, bytes]
-    ended: tuple[bytes, bytes, bytes, bytes, bytes]
-
-
-class StoredTold(msgspec.Struct, array_like=True):
-    """Active and passive candidates, certificates, the trees of both, and what the strategy keeps."""
-
-    active: Shapes
-    active_origins: Texts
-    passive: Shapes
-    passive_origins: Texts
-    coverer_counts: bytes
-    coverers: bytes
-    trees: StoredTrees
+    setup: str
     numbers: bytes
+    names: Names
+    origins: Words
+    box_counts: bytes
+    boxes: list[bytes]
+    trees: StoredTrees
+    exact: StoredTrees
+    with_where: bytes
+    where: Texts
+
+
+class StoredStamps(msgspec.Struct, array_like=True):
+    """Stamps."""
+
+    revs: bytes
+    times: bytes
+    ranks: bytes
+    offsets: bytes
+
+
+class StoredLedger(msgspec.Struct, array_like=True):
+    """The clients' subscriptions that stand, in their order, and those that ended, in order of arrival."""
+
+    standing: StoredStamps
+    expires: bytes
+    names: Names
+    ended: StoredStamps
+    arrived: bytes
+
+
+class StoredDump(msgspec.Struct, array_like=True):
+    """The arrays of a strategy. Counted ranges are two columns: the cells after which counts begin, and the counts."""
+
+    numbers: list[bytes]
     small: bytes
 
 
-class StoredTable(msgspec.Struct, array_like=True):
-    """Counted ranges: the cells after which counts begin, and the counts."""
+class StoredLink(msgspec.Struct, array_like=True):
+    """A link."""
 
-    after: bytes
-    counts: bytes
-
-
-class StoredRanges(msgspec.Struct, array_like=True):
-    """Both halves of a link that speaks in ranges; of what clients asked for only the boxes, for ranges follow."""
-
-    heard: StoredTable
-    theirs: StoredTable
-    active: Shapes
+    active: bytes
+    passive: bytes
+    coverer_counts: bytes
+    coverers: bytes
+    told: StoredDump
+    heard: StoredDump
 
 
-class Stored(msgspec.Struct, array_like=True):
-    """One group. What clients asked for exactly, beyond boxes, has no boxes in `heard` but a tree in `trees`."""
-
-    setup: str
-    names: Names
-    heard: Shapes
-    trees: StoredTrees
-    ledger: StoredLedger
-    marks: dict[str, tuple[int, int]]
-    sent: int
-    told: StoredTold | None
-    ranges: StoredRanges | None
-    learned: tuple[bytes, bytes] | None
+def keys_of(name: str, links: Iterable[str]) -> list[str]:
+    """Return the keys of a broker's parts: subscriptions, ledger, and one for each link."""
+    return [f"{name}/{part}" for part in (SUBSCRIPTIONS, LEDGER, *links)]
 
 
-def encode(state: Link | Local) -> bytes:
-    """The group as bytes. The same state always gives the same bytes."""
-    payload = msgspec.msgpack.encode(_store(state))
-    return MAGIC + bytes([VERSION]) + zstandard.ZstdCompressor(level=3, write_checksum=True).compress(payload)
+def encode(broker: Broker) -> dict[str, bytes]:
+    """Return the parts of a broker. The same state always gives the same bytes. O(size of the broker)."""
+    setups = {LOCAL: broker.setup} | {name: link.setup for name, link in broker.links.items()}
+    rows = list(broker.subscriptions)
+    stored = (
+        _store_subscriptions(rows, describe(setups), broker.setup.space.dims),
+        _store_ledger(broker.ledger, [row.name for row in rows if row.origin == LOCAL]),
+        *(_store_link(link, broker.subscriptions) for link in broker.links.values()),
+    )
+    return {key: seal(part, VERSION) for key, part in zip(keys_of(broker.name, broker.links), stored, strict=True)}
 
 
-def decode(blob: bytes, setup: Setup) -> Link | Local:
-    """The group that `encode` was given; `StateError` if the blob is damaged, foreign or of an unknown version."""
-    stored = _unpack(blob, setup)
-    if stored.setup != describe(setup):
-        raise StateError(
-            f"the state of {setup.broker}>{setup.link} was written for another configuration\n"
-            f"  stored:     {stored.setup}\n  configured: {describe(setup)}\n"
-            "Remedy: go back to the stored configuration, or start with an empty checkpoint"
-        )
-    try:
-        return _restore(stored, setup)
-    except (ValueError, IndexError, TypeError) as error:
-        raise StateError(_damaged(setup, str(error))) from error
+def decode(stored: Mapping[str, bytes], name: str, setups: Mapping[str, Setup]) -> Broker:
+    """Return the broker that `encode` was given, except for its version. O(size of the broker).
+
+    Raises `StateError` if a part is missing, damaged, of an unknown version, or was written for another configuration.
+    """
+    broker = Broker(name, setups)
+    subscriptions, ledger, *links = keys_of(name, broker.links)
+    with _reading(subscriptions):
+        _restore_subscriptions(broker, _read(stored, subscriptions, StoredSubscriptions, "subscriptions"), setups)
+    with _reading(ledger):
+        _restore_ledger(broker, _read(stored, ledger, StoredLedger, "ledger"))
+    for key, link in zip(links, broker.links.values(), strict=True):
+        with _reading(key):
+            _restore_link(broker, link, _read(stored, key, StoredLink, "link"))
+    return broker
 
 
-def describe(setup: Setup) -> str:
-    """The configuration of a group in one line: what its state depends on. Pruning may change at any time."""
-    sides = (f"{a.name}:{a.kind}[{a.low},{a.high}]{','.join(a.values)}" for a in setup.space.attributes)
+def describe(setups: Mapping[str, Setup]) -> str:
+    """Return the configuration that a broker's state depends on, as text. Pruning may change at any time."""
+    local = setups[LOCAL]
+    sides = (f"{a.name}:{a.kind}[{a.low},{a.high}]{','.join(a.values)}" for a in local.space.attributes)
+    links = (_describe_link(setup) for link, setup in setups.items() if link != LOCAL)
+    return "\n".join((f"{local.broker} remember={local.remember} {' '.join(sides)}", *links))
+
+
+def _describe_link(setup: Setup) -> str:
     grid = f" cells={grid_of(setup.space, setup.spec)}" if setup.spec.by_ranges else ""
-    spec = replace(setup.spec, pruning=None)
-    return f"{setup.broker}>{setup.link} {spec}{grid} remember={setup.remember} {' '.join(sides)}"
+    return f"{setup.broker}>{setup.link} {replace(setup.spec, pruning=None)}{grid}"
 
 
-def _unpack(blob: bytes, setup: Setup) -> Stored:
-    if blob[: len(MAGIC)] != MAGIC or len(blob) <= len(MAGIC):
-        raise StateError(_damaged(setup, "it does not begin as state of Lacuna does"))
-    version = blob[len(MAGIC)]
-    if version > VERSION or (version < VERSION and version not in MIGRATIONS):
-        raise StateError(
-            f"the state of {setup.broker}>{setup.link} has version {version}, this program knows up to {VERSION}. "
-            "Remedy: run the version of Lacuna that wrote it, or a later one"
-        )
-    try:
-        payload = zstandard.ZstdDecompressor().decompress(blob[len(MAGIC) + 1 :])
-        for step in range(version, VERSION):
-            payload = MIGRATIONS[step](payload)
-        return msgspec.msgpack.decode(payload, type=Stored)
-    except (zstandard.ZstdError, msgspec.DecodeError) as error:
-        raise StateError(_damaged(setup, str(error))) from error
-
-
-def _damaged(setup: Setup, what: str) -> str:
-    return (
-        f"the stored state of {setup.broker}>{setup.link} is damaged: {what}. "
-        "Remedy: restore the checkpoint from a copy, or start with an empty one"
+def other_configuration(what: str, stored: str, configured: str) -> StateError:
+    """Return the error about state that was written for another configuration."""
+    return StateError(
+        f"{what} was written for another configuration\n  stored:     {stored}\n  configured: {configured}\n"
+        "Remedy: go back to the stored configuration, or start with an empty checkpoint"
     )
 
 
-# Columns
+def _read(stored: Mapping[str, bytes], key: str, kind: type[T], migrations: str) -> T:
+    if key not in stored:
+        raise damaged(_named(key), "it is missing")
+    return unseal(stored[key], kind, VERSION, MIGRATIONS[migrations], _named(key))
 
 
-def _numbers(values: Iterable[int] | NDArray[np.int64]) -> bytes:
-    """Whole numbers, byte-shuffled."""
-    column = np.asarray(values if isinstance(values, np.ndarray) else list(values), dtype="<i8").reshape(-1)
-    return column.view(np.uint8).reshape(-1, 8).T.tobytes()
+def _named(key: str) -> str:
+    return f"the stored state {key}"
 
 
-def _from_numbers(stored: bytes) -> NDArray[np.int64]:
-    return np.frombuffer(stored, np.uint8).reshape(8, -1).T.copy().view("<i8").reshape(-1).astype(np.int64)
+@contextmanager
+def _reading(key: str) -> Iterator[None]:
+    """Let whatever does not fit together say which part it was found in."""
+    try:
+        yield
+    except (ValueError, IndexError, KeyError, TypeError, InvariantError) as error:
+        raise damaged(_named(key), str(error)) from error
 
 
-def _series(values: Iterable[int] | NDArray[np.int64]) -> bytes:
-    """Whole numbers that mostly grow, such as times and places: the first, and the steps between them."""
-    column = values if isinstance(values, np.ndarray) else np.array(list(values), dtype=np.int64)
-    return _numbers(np.diff(column, prepend=np.int64(0)))  # wraps around where it must; so does the sum
+# Subscriptions
 
 
-def _from_series(stored: bytes) -> NDArray[np.int64]:
-    return np.cumsum(_from_numbers(stored))
+def _store_subscriptions(rows: Sequence[Subscription], setup: str, dims: int) -> StoredSubscriptions:
+    boxes = stack((box for row in rows for box in row.boxes), dims)
+    asked = [(k, row.where) for k, row in enumerate(rows) if row.where is not None]
+    return StoredSubscriptions(
+        setup,
+        series(column(row.number for row in rows)),
+        _store_names([row.name for row in rows]),
+        words(row.origin for row in rows),
+        numbers(column(len(row.boxes) for row in rows)),
+        [numbers(boxes[:, end, i]) for i in range(dims) for end in (0, 1)],
+        _store_trees([row.tree for row in rows]),
+        _store_trees([row.exact for row in rows]),
+        series(column(k for k, _ in asked)),
+        blobs([where for _, where in asked]),
+    )
 
 
-def _texts(values: Sequence[str]) -> Texts:
-    encoded = [value.encode() for value in values]
-    return Texts(_numbers(len(e) for e in encoded), b"".join(encoded))
+def _restore_subscriptions(broker: Broker, part: StoredSubscriptions, setups: Mapping[str, Setup]) -> None:
+    if part.setup != describe(setups):
+        raise other_configuration(f"the state of the broker {broker.name}", part.setup, describe(setups))
+    rows = _rows(part, broker.setup.space.dims)
+    for row in rows:
+        if row.origin != LOCAL and row.origin not in broker.links:
+            raise ValueError(f"there is no link to {row.origin}")
+        broker.subscriptions.add(row)
+    if len(broker.subscriptions) != len(rows):
+        raise ValueError("a subscription is there twice")
+    broker.subscriptions.check()
+    _restore_clients(broker)
 
 
-def _from_texts(stored: Texts) -> list[str]:
-    ends = np.cumsum(_from_numbers(stored.lengths)).tolist()
-    return [stored.text[begin:end].decode() for begin, end in zip([0, *ends][: len(ends)], ends, strict=True)]
+def _rows(part: StoredSubscriptions, dims: int) -> list[Subscription]:
+    names = _from_names(part.names)
+    columns = (
+        from_series(part.numbers).tolist(),
+        names,
+        from_words(part.origins),
+        _from_boxes(part, dims),
+        _from_trees(part.trees, len(names), dims),
+        _from_trees(part.exact, len(names), dims),
+        _spread(from_blobs(part.where), from_series(part.with_where), len(names)),
+    )
+    return [Subscription(*row) for row in zip(*columns, strict=True)]
 
 
-class _Book:
-    """Names as numbers: each is written once."""
+def _from_boxes(part: StoredSubscriptions, dims: int) -> list[Boxes]:
+    if len(part.boxes) != 2 * dims:
+        raise ValueError("columns of boxes are missing")
+    ends = [from_numbers(ends).tolist() for ends in part.boxes]
+    lows, highs = zip(*ends[::2], strict=True), zip(*ends[1::2], strict=True)
+    boxes = [Box(lo, hi) for lo, hi in zip(lows, highs, strict=True)]
+    return [tuple(boxes[begin:end]) for begin, end in spans(from_numbers(part.box_counts), len(boxes))]
 
-    def __init__(self) -> None:
-        self.positions: dict[Name, int] = {}
 
-    def __call__(self, names: Iterable[Name]) -> bytes:
-        return _series([self.positions.setdefault(name, len(self.positions)) for name in names])
+def _restore_clients(broker: Broker) -> None:
+    """Index the clients' subscriptions, each in the form that `Clients.add` would choose."""
+    space, rows = broker.setup.space, [row for row in broker.subscriptions if row.origin == LOCAL]
+    chosen = ((row.name, broker.clients.as_tree(row.boxes, row.tree, row.exact)) for row in rows)
+    trees = {name: tree for name, tree in chosen if tree is not None}
+    broker.clients = Clients(space, [(row.name, stack(row.boxes, space.dims)) for row in rows], trees)
 
-    def stored(self) -> Names:
-        return Names(*(_texts([name[k] for name in self.positions]) for k in range(3)))
+
+def _store_names(names: Sequence[Name]) -> Names:
+    return Names(words(n.broker for n in names), words(n.client for n in names), texts(n.id for n in names))
 
 
 def _from_names(stored: Names) -> list[Name]:
-    columns = (_from_texts(stored.brokers), _from_texts(stored.clients), _from_texts(stored.ids))
-    return [Name(*parts) for parts in zip(*columns, strict=True)]
+    columns = (from_words(stored.brokers), from_words(stored.clients), from_texts(stored.ids))
+    return [Name(*name) for name in zip(*columns, strict=True)]
 
 
-def _shapes(book: _Book, names: Sequence[Name], keys: Sequence[Keys], dims: int) -> Shapes:
-    boxes = np.concatenate([np.empty((0, 2, dims), np.int64), *keys])
-    return Shapes(book(names), _numbers(len(k) for k in keys), _numbers(boxes.reshape(-1, 2 * dims).T.copy()))
-
-
-def _from_shapes(stored: Shapes, names: Sequence[Name], dims: int) -> list[tuple[Name, Keys]]:
-    counts = _from_numbers(stored.counts)
-    boxes = np.ascontiguousarray(_from_numbers(stored.boxes).reshape(2 * dims, -1).T).reshape(-1, 2, dims)
-    if counts.sum() != len(boxes) or not (boxes[:, 0] < boxes[:, 1]).all():
-        raise ValueError("boxes are missing or empty")
-    parts = np.split(boxes, np.cumsum(counts)[:-1]) if len(counts) else []
-    return [(names[n], part) for n, part in zip(_from_series(stored.names), parts, strict=True)]
-
-
-# The parts of a group
-
-
-def _store(state: Link | Local) -> Stored:
-    book = _Book()
-    dims = state.setup.space.dims
-    heard = _list_shapes(book, BoxList(dims) if isinstance(state.heard, RangeHeard) else state.heard, dims)
-    trees = _store_trees(book, state.trees if isinstance(state, Link) else state.heard.exact)
-    ledger = _store_ledger(book, state.ledger)
-    told = _store_told(book, state.told) if isinstance(state, Link) and isinstance(state.told, Told) else None
-    ranges = _store_ranges(book, state) if isinstance(state, Link) else None
-    marks = {sender: (mark.epoch, mark.number) for sender, mark in sorted(state.inbox.marks.items())}
-    sent = state.sent if isinstance(state, Link) else 0
-    learned = pack_learned(state.learned) if isinstance(state, Link) else None
-    return Stored(describe(state.setup), book.stored(), heard, trees, ledger, marks, sent, told, ranges, learned)
-
-
-def _restore(stored: Stored, setup: Setup) -> Link | Local:
-    names = _from_names(stored.names)
-    state = group(setup)
-    heard = _from_shapes(stored.heard, names, setup.space.dims)
-    trees = _from_trees(stored.trees, names, setup.space.dims)
-    _restore_ledger(state, stored.ledger, names)
-    state.inbox = Inbox({sender: Mark(*mark) for sender, mark in stored.marks.items()})
-    if isinstance(state, Local):
-        state.heard = Clients(setup.space, heard, trees)
-        return state
-    state.sent = stored.sent
-    if isinstance(state.told, Told) and stored.told is not None:
-        state.heard, state.trees = BoxList(setup.space.dims, heard), trees
-        _restore_told(state.told, stored.told, names)
-        state.learn(unpack_learned(stored.learned, setup.space.dims))
-    elif isinstance(state.told, RangeTold) and stored.ranges is not None:
-        _restore_ranges(state, state.told, stored.ranges, names)
-    else:
-        raise ValueError("what the neighbour was told is missing")
-    return state
-
-
-def _store_trees(book: _Book, trees: dict[Name, Filter]) -> StoredTrees:
-    """Trees as lengths and whole numbers (see `filters.pack_tree`), byte-shuffled."""
-    packed = [pack_tree(tree) for tree in trees.values()]
-    numbers = _numbers(np.frombuffer(b"".join(packed), "<i8"))
-    return StoredTrees(book(trees), _numbers(len(part) // 8 for part in packed), numbers)
-
-
-def _from_trees(stored: StoredTrees, names: Sequence[Name], dims: int) -> dict[Name, Filter]:
-    numbers = _from_numbers(stored.trees)
-    ends = np.cumsum(_from_numbers(stored.lengths))
-    parts = np.split(numbers, ends[:-1]) if len(ends) else []
-    trees = (unpack_tree(part.astype("<i8").tobytes(), dims) for part in parts)
-    return {names[n]: tree for n, tree in zip(_from_series(stored.names), trees, strict=True)}
-
-
-def pack_learned(learned: tuple[Counts, Counts] | None) -> tuple[bytes, bytes] | None:
-    """What a link learned from publications, as bytes."""
-    return None if learned is None else (_numbers(learned[0]), _numbers(learned[1]))
-
-
-def unpack_learned(stored: tuple[bytes, bytes] | None, dims: int) -> tuple[Counts, Counts] | None:
-    """What a link had learned from publications."""
-    if stored is None:
-        return None
-    counts, taken = (_from_numbers(part).reshape(dims, BINS) for part in stored)
-    return counts, taken
-
-
-def _store_ranges(book: _Book, link: Link) -> StoredRanges | None:
-    told, heard = link.told, link.heard
-    if not isinstance(told, RangeTold) or not isinstance(heard, RangeHeard):
-        return None
-    return StoredRanges(
-        heard=_store_table(heard.table),
-        theirs=_store_table(told.theirs),
-        active=_list_shapes(book, told.active, told.space.dims),
+def _store_trees(trees: Sequence[Filter | None]) -> StoredTrees:
+    packed = [(k, np.frombuffer(pack_tree(tree), "<i8")) for k, tree in enumerate(trees) if tree is not None]
+    return StoredTrees(
+        series(column(k for k, _ in packed)),
+        numbers(column(len(tree) for _, tree in packed)),
+        numbers(np.concatenate([np.empty(0, np.int64), *(tree for _, tree in packed)])),
     )
 
 
-def _restore_ranges(link: Link, told: RangeTold, stored: StoredRanges, names: Sequence[Name]) -> None:
-    dims = told.space.dims
-    link.heard = RangeHeard(told.grid, _restore_table(stored.heard))
-    told.restore(BoxList(dims, _from_shapes(stored.active, names, dims)), _restore_table(stored.theirs))
+def _from_trees(stored: StoredTrees, size: int, dims: int) -> list[Filter | None]:
+    whole = from_numbers(stored.trees).astype("<i8")
+    cuts = spans(from_numbers(stored.lengths), len(whole))
+    trees = [unpack_tree(whole[begin:end].tobytes(), dims) for begin, end in cuts]
+    return _spread(trees, from_series(stored.positions), size)
 
 
-def _store_table(table: RangeTable) -> StoredTable:
-    after, counts = np.ascontiguousarray(table.rows().T)
-    return StoredTable(_series(after), _numbers(counts))
+def _spread(values: Sequence[T], positions: Ints, size: int) -> list[T | None]:
+    """Return a list of this size with the values at these positions."""
+    spread: list[T | None] = [None] * size
+    for position, value in zip(inside(positions, size).tolist(), values, strict=True):
+        spread[position] = value
+    return spread
 
 
-def _restore_table(stored: StoredTable) -> RangeTable:
-    table = RangeTable(np.stack((_from_series(stored.after), _from_numbers(stored.counts)), axis=1))
-    table.check()
-    return table
+# The ledger
 
 
-def _list_shapes(book: _Book, entries: BoxList | Clients, dims: int) -> Shapes:
-    names = list(entries)
-    return _shapes(book, names, [entries.keys(name) for name in names], dims)
-
-
-def _store_ledger(book: _Book, ledger: Ledger) -> StoredLedger:
-    standing, ended = ledger.standing, ledger.ended
+def _store_ledger(ledger: Ledger, clients: Sequence[Name]) -> StoredLedger:
+    standing = [ledger.standing[name] for name in clients]
+    ended = ledger.ended
     return StoredLedger(
-        (*_stamps(book, standing), _numbers(NONE if s.expires is None else s.expires for s in standing.values())),
-        (*_stamps(book, ended), _numbers(e.heard for e in ended.values())),
+        _store_stamps([entry.stamp for entry in standing]),
+        series(column(NONE if entry.expires is None else entry.expires for entry in standing)),
+        _store_names(list(ended)),
+        _store_stamps([entry.stamp for entry in ended.values()]),
+        series(column(entry.arrived for entry in ended.values())),
     )
 
 
-def _stamps(book: _Book, entries: dict[Name, Standing] | dict[Name, Ended]) -> tuple[bytes, bytes, bytes, bytes]:
-    stamps = [entry.stamp for entry in entries.values()]
-    revs = _series(NONE if s.rev is None else s.rev for s in stamps)
-    return book(entries), revs, _series(s.time for s in stamps), _series(s.place for s in stamps)
-
-
-def _restore_ledger(state: Group, stored: StoredLedger, names: Sequence[Name]) -> None:
-    rows = _from_stamps(stored.standing, names)
-    standing = {name: Standing(stamp, None if last == NONE else last) for name, stamp, last in rows}
-    ended = {name: Ended(stamp, last) for name, stamp, last in _from_stamps(stored.ended, names)}
-    state.ledger.restore(standing, ended)
-
-
-def _from_stamps(
-    stored: tuple[bytes, bytes, bytes, bytes, bytes], names: Sequence[Name]
-) -> Iterable[tuple[Name, Stamp, int]]:
-    names_, revs, times, places, lasts = stored
-    columns = (
-        _from_series(names_),
-        _from_series(revs),
-        _from_series(times),
-        _from_series(places),
-        _from_numbers(lasts),
+def _restore_ledger(broker: Broker, part: StoredLedger) -> None:
+    expires = (None if moment == NONE else moment for moment in from_series(part.expires).tolist())
+    standing = [Standing(*row) for row in zip(_from_stamps(part.standing), expires, strict=True)]
+    arrived = from_series(part.arrived).tolist()
+    ended = [Ended(*row) for row in zip(_from_stamps(part.ended), arrived, strict=True)]
+    broker.ledger.restore(
+        dict(zip(broker.clients, standing, strict=True)), dict(zip(_from_names(part.names), ended, strict=True))
     )
-    for name, rev, time, place, last in zip(*(column.tolist() for column in columns), strict=True):
-        yield names[name], Stamp(None if rev == NONE else rev, time, place), last
+    broker.ledger.check()
 
 
-def _store_told(book: _Book, told: Told) -> StoredTold:
-    dump = told.strategy.dump()
-    passive = told.passive
-    return StoredTold(
-        active=_list_shapes(book, told.active, told.space.dims),
-        active_origins=_texts([told.origins[name] for name in told.active]),
-        passive=_shapes(
-            book, list(passive), [stack(p.boxes, told.space.dims) for p in passive.values()], told.space.dims
-        ),
-        passive_origins=_texts([entry.origin for entry in passive.values()]),
-        coverer_counts=_numbers(len(entry.coverers) for entry in passive.values()),
-        coverers=book(name for entry in passive.values() for name in entry.coverers),
-        trees=_store_trees(book, told.trees),
-        numbers=_numbers(dump.numbers),
-        small=dump.small.tobytes(),
+def _store_stamps(stamps: Sequence[Stamp]) -> StoredStamps:
+    return StoredStamps(
+        series(column(NONE if stamp.rev is None else stamp.rev for stamp in stamps)),
+        series(column(stamp.time for stamp in stamps)),
+        series(column(stamp.rank for stamp in stamps)),
+        series(column(stamp.offset for stamp in stamps)),
     )
 
 
-def _restore_told(told: Told, stored: StoredTold, names: Sequence[Name]) -> None:
-    dims = told.space.dims
-    active = _from_shapes(stored.active, names, dims)
-    origins = dict(zip((name for name, _ in active), _from_texts(stored.active_origins), strict=True))
-    told.restore(BoxList(dims, active), origins, _restore_passive(stored, names, dims))
-    told.trees = _from_trees(stored.trees, names, dims)
-    told.strategy.restore(Dump(_from_numbers(stored.numbers), np.frombuffer(stored.small, np.int8)))
+def _from_stamps(stored: StoredStamps) -> list[Stamp]:
+    columns = (stored.revs, stored.times, stored.ranks, stored.offsets)
+    rows = zip(*(from_series(one).tolist() for one in columns), strict=True)
+    return [Stamp(None if rev == NONE else rev, time, rank, offset) for rev, time, rank, offset in rows]
 
 
-def _restore_passive(stored: StoredTold, names: Sequence[Name], dims: int) -> dict[Name, Passive]:
-    shapes: list[tuple[Name, Boxes]] = [(n, unstack(keys)) for n, keys in _from_shapes(stored.passive, names, dims)]
-    coverers = [names[k] for k in _from_series(stored.coverers)]
-    ends = np.cumsum(_from_numbers(stored.coverer_counts)).tolist()
-    rows = zip(shapes, _from_texts(stored.passive_origins), [0, *ends][: len(ends)], ends, strict=True)
-    return {
-        name: Passive(boxes, origin, tuple(coverers[begin:end]), serial)
-        for serial, ((name, boxes), origin, begin, end) in enumerate(rows)
-    }
+# Links
+
+
+def _store_link(link: Link, subscriptions: Subscriptions) -> StoredLink:
+    dump, ranges = link.told.dump(), link.setup.spec.by_ranges
+    positions = {name: k for k, name in enumerate(dump.active)}
+    return StoredLink(
+        series(column(subscriptions[name].number for name in dump.active)),
+        series(column(subscriptions[name].number for name in dump.passive)),
+        numbers(column(len(coverers) for coverers in dump.coverers)),
+        numbers(column(positions[name] for coverers in dump.coverers for name in coverers)),
+        _store_dump(dump.strategy, ranges),
+        _store_dump(link.heard.dump(), ranges),
+    )
+
+
+def _restore_link(broker: Broker, link: Link, part: StoredLink) -> None:
+    ranges = link.setup.spec.by_ranges
+    names = {row.number: row.name for row in broker.subscriptions}
+    active = [names[number] for number in from_series(part.active).tolist()]
+    passive = [names[number] for number in from_series(part.passive).tolist()]
+    positions = inside(from_numbers(part.coverers), len(active)).tolist()
+    cuts = spans(from_numbers(part.coverer_counts), len(positions))
+    coverers = [tuple(active[k] for k in positions[begin:end]) for begin, end in cuts]
+    if len({*active, *passive}) != len(active) + len(passive):
+        raise ValueError("a subscription is there twice")
+    link.told.restore(ToldDump(active, passive, coverers, _from_dump(part.told, ranges)), broker.subscriptions)
+    origin = link.setup.link
+    link.heard.restore((row for row in broker.subscriptions if row.origin == origin), _from_dump(part.heard, ranges))
+
+
+def _store_dump(dump: Dump, ranges: bool) -> StoredDump:
+    stored = [numbers(dump.numbers)]
+    if ranges:
+        after, counts = dump.numbers.reshape(-1, 2).T
+        stored = [series(after), numbers(counts)]
+    return StoredDump(stored, dump.small.tobytes())
+
+
+def _from_dump(stored: StoredDump, ranges: bool) -> Dump:
+    small = np.frombuffer(stored.small, np.int8)
+    if not ranges:
+        (whole,) = stored.numbers
+        return Dump(from_numbers(whole), small)
+    after, counts = stored.numbers
+    return Dump(np.stack((from_series(after), from_numbers(counts)), axis=1).reshape(-1), small)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
+import numpy as np
 import pytest
 import zstandard
 from hypothesis import given, settings
@@ -12,14 +14,18 @@ from hypothesis import strategies as st
 from producers.workloads import Workload
 from state.config import Config, parse
 from state.errors import StateError
+from state.filters.pruning import Pruning
+from state.protocol.commands import Override
 from state.protocol.messages import LOCAL
-from state.routing.link import Link, Local, group
-from state.routing.overlay import Network
+from state.routing.broker import Broker
+from state.routing.region import Region
 from state.storage import codec
-from state.storage.codec import MAGIC, VERSION, decode, encode
+from state.storage.codec import VERSION, decode, describe, encode
+from state.storage.columns import from_series, from_words, series, words
+from state.storage.sealed import MAGIC
 from state.strategies import Spec
-from tests.core.histories import STRATEGY_TABLES, config_text
-from tests.core.test_overlay import Diary, message_of
+from tests.core.histories import STRATEGY_TABLES, config_text, configs, events
+from tests.core.stored import fields, filled, setups_of
 
 THREE_INTS = """
 [space]
@@ -31,118 +37,197 @@ links = [["a", "b"]]
 """
 
 
-def filled(config: Config, workload: Workload) -> Network:
-    network = Network(config, Diary())
-    for place, event in enumerate(workload.events(config)):
-        network.feed(event["broker"], message_of(config, event, place), 0, place)
-        network.settle(0)
-    return network
+def again(broker: Broker) -> Broker:
+    setups = {LOCAL: broker.setup} | {name: link.setup for name, link in broker.links.items()}
+    return decode(encode(broker), broker.name, setups)
 
 
-@pytest.fixture(scope="module", params=STRATEGY_TABLES)
-def network(request: pytest.FixtureRequest) -> Network:
-    config = parse(config_text([("b0", "b1"), ("b1", "b2")], request.param))
-    return filled(config, Workload("churn", 60, 60))
+def check_round_trip(broker: Broker) -> None:
+    restored = again(broker)
+    restored.check()
+    assert fields(restored) == fields(broker)
+    assert encode(restored) == encode(broker)
 
 
-def groups(network: Network) -> list[Link | Local]:
-    return [state for groups in network.groups.values() for state in groups.values()]
+@pytest.mark.parametrize("table", STRATEGY_TABLES)
+def test_every_strategy_round_trips(table: str) -> None:
+    config = parse(config_text([("b0", "b1"), ("b1", "b2")], table))
+    for broker in filled(config, Workload("churn", 60, 60).events(config)).brokers.values():
+        check_round_trip(broker)
 
 
-def test_round_trip_is_exact(network: Network) -> None:
-    for state in groups(network):
-        again = decode(encode(state), state.setup)
-        again.check()
-        assert encode(again) == encode(state)
-        assert type(again) is type(state)
-        assert list(again.heard) == list(state.heard)
-        assert again.ledger.standing == state.ledger.standing
-        assert list(again.ledger.ended.items()) == list(state.ledger.ended.items())
-        assert again.inbox.marks == state.inbox.marks
-        if isinstance(state, Link) and isinstance(again, Link):
-            assert again.sent == state.sent
-            assert list(again.told.active) == list(state.told.active)
-            assert list(again.told.passive) == list(state.told.passive)
+@settings(max_examples=60)
+@given(st.data())
+def test_every_history_round_trips(data: st.DataObject) -> None:
+    """Boolean filters, revisions, replaced and cancelled subscriptions, at every broker."""
+    config = data.draw(configs())
+    history = data.draw(events(config.overlay.brokers))
+    for event in history:
+        if event["kind"] == "subscribe" and data.draw(st.integers(0, 3)) == 0:
+            event["ttl"] = data.draw(st.integers(1, 100)) / 1e6
+    for broker in filled(config, history).brokers.values():
+        check_round_trip(broker)
 
 
-def test_empty_groups_round_trip() -> None:
-    config = parse(THREE_INTS)
-    for link in (LOCAL, "b"):
-        state = group(config.setup("a", link))
-        assert encode(decode(encode(state), state.setup)) == encode(state)
+def test_empty_brokers_round_trip() -> None:
+    for broker in Region("all", setups_of(parse(THREE_INTS))).brokers.values():
+        check_round_trip(broker)
+
+
+def subscribes(config: Config, *given: dict[str, Any]) -> Broker:
+    own = [{"kind": "subscribe", "broker": "a", "client": "ann", "id": f"s{k}"} for k in range(len(given))]
+    return filled(config, [one | more for one, more in zip(own, given, strict=True)]).brokers["a"]
 
 
 def test_names_of_any_text_and_floats_round_trip() -> None:
     text = '[space]\nf = {kind = "float", low = -1e308, high = 1e308}\n[overlay]\nlinks = [["a", "b"]]'
+    ids = ["é", "\x00", "日本", "a" * 256, "'\"\\", "💥"]
+    given = ({"client": one, "id": one, "where": {"f": [-0.0, 5e-324 * k]}} for k, one in enumerate(ids))
+    broker = subscribes(parse(text), *given)
+    assert [row.name.id for row in again(broker).subscriptions] == ids
+    check_round_trip(broker)
+
+
+def test_filters_that_are_matched_as_trees_stay_trees() -> None:
+    """A rare Boolean filter is kept as a tree, and so is one of too many boxes, whose boxes are not exact."""
+    rare = f"x = 5 AND y IN ({', '.join(str(k) for k in range(0, 60, 3))})"
+    many = " OR ".join(f"(x = {k} AND y <> {k} AND z <> {k})" for k in range(0, 1000, 7))
+    broker = subscribes(parse(THREE_INTS), {"where": rare}, {"where": many}, {"where": "x > 5"})
+    rows = list(again(broker).subscriptions)
+    assert rows[1].exact is not None and rows[0].exact is None and rows[0].tree is not None
+    assert again(broker).clients.exact.keys() == broker.clients.exact.keys() == {rows[0].name, rows[1].name}
+    assert again(broker).clients.exact == broker.clients.exact
+    assert [row.where is not None for row in rows] == [True] * 3
+    check_round_trip(broker)
+
+
+def test_brokers_named_like_parts_have_parts_of_their_own() -> None:
+    text = THREE_INTS.replace('["a", "b"]', '["ledger", "subscriptions"]')
     config = parse(text)
-    network = Network(config, Diary())
-    ids = ["", "é", "\x00", "日本", "a" * 256, "'\"\\", "💥"]
-    for place, one in enumerate(ids[1:]):
-        event = {"kind": "subscribe", "broker": "a", "client": one, "id": one, "where": {"f": [-0.0, 5e-324 * place]}}
-        network.feed("a", message_of(config, event, place), 0, place)
-        network.settle(0)
-    for state in groups(network):
-        assert list(decode(encode(state), state.setup).heard) == list(state.heard)
+    for broker in filled(config, Workload("uniform", 20, 0).events(config)).brokers.values():
+        assert len(encode(broker)) == 3
+        check_round_trip(broker)
+
+
+def test_ranges_at_both_ends_of_a_curve_of_63_bits_round_trip() -> None:
+    """The steps between their ends are larger than an int64."""
+    sides = "\n".join(f'{name} = {{kind = "int", low = 0, high = {2**21 - 1}}}' for name in "xyz")
+    text = f'[space]\n{sides}\n[overlay]\nlinks = [["a", "b"]]\n[routing]\nstrategy = {{name = "mics", bits = 21}}'
+    corners = [{"where": {"x": [x, x], "y": [0, 0], "z": [0, 0]}} for x in (0, 2**21 - 1)]
+    config = parse(text)
+    broker = subscribes(config, {"where": {}}, *corners)
+    check_round_trip(broker)
+    region = filled(config, [{"kind": "subscribe", "broker": "a", "client": "c", "id": "all", "where": {}}])
+    table = region.brokers["b"].links["a"].heard.dump().numbers
+    assert table[0] == -1 and table[-2] == 2**63 - 1
+    check_round_trip(region.brokers["b"])
+
+
+def test_series_wrap_around() -> None:
+    extremes = np.array([-1, 2**63 - 1, -(2**63), 0, 2**63 - 1, -(2**63)])
+    assert from_series(series(extremes)).tolist() == extremes.tolist()
+
+
+def test_words_are_stored_once() -> None:
+    given = ["oslo", "rome", "oslo", "", "rome"]
+    stored = words(given)
+    assert from_words(stored) == given and stored.distinct.text == b"oslorome"
 
 
 def test_ten_thousand_subscriptions_are_compact() -> None:
-    network = filled(parse(THREE_INTS), Workload("zipf", 10_000, 0, cancelled=0.0))
+    config = parse(THREE_INTS)
+    region = filled(config, Workload("zipf", 10_000, 0, cancelled=0.0).events(config))
     raw = 10_000 * 3 * 2 * 8
-    link = network.groups["a"]["b"]
-    assert len(encode(link)) < raw / 2, "boxes, names and certificates together take half of the raw boxes"
+    stored = encode(region.brokers["a"])
+    assert sum(map(len, stored.values())) < raw / 2, "everything together takes half of the raw boxes"
+    assert len(stored["a/b"]) < raw / 8, "a link refers to subscriptions by number"
 
 
-def test_unknown_version_is_refused() -> None:
-    state = group(parse(THREE_INTS).setup("a", "b"))
-    blob = bytearray(encode(state))
-    blob[len(MAGIC)] = VERSION + 1
-    with pytest.raises(StateError, match=r"version 2.*Remedy"):
-        decode(bytes(blob), state.setup)
-    blob[len(MAGIC)] = 0
-    with pytest.raises(StateError, match="version 0"):
-        decode(bytes(blob), state.setup)
+SMALL_CONFIG = parse(config_text([("b0", "b1")], '"negative"'))
+SMALL_SETUPS = setups_of(SMALL_CONFIG)["b0"]
 
 
-def test_older_version_is_migrated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A blob of an older format goes through one function per version."""
-    state = group(parse(THREE_INTS).setup("a", "b"))
-    blob = bytearray(encode(state))
-    payload = zstandard.ZstdDecompressor().decompress(bytes(blob[len(MAGIC) + 1 :]))
-    monkeypatch.setitem(codec.MIGRATIONS, 0, lambda old: old.removeprefix(b"old:"))
+@pytest.fixture(scope="module")
+def small() -> dict[str, bytes]:
+    return encode(filled(SMALL_CONFIG, Workload("churn", 20, 0).events(SMALL_CONFIG)).brokers["b0"])
+
+
+PARTS = ["b0/.subscriptions", "b0/.ledger", "b0/b1"]
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_unknown_versions_are_refused(small: dict[str, bytes], part: str) -> None:
+    for version in (VERSION + 1, 0):
+        blob = bytearray(small[part])
+        blob[len(MAGIC)] = version
+        with pytest.raises(StateError, match=rf"{part} has version {version}.*Remedy"):
+            decode(small | {part: bytes(blob)}, "b0", SMALL_SETUPS)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_older_versions_are_migrated(small: dict[str, bytes], part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part of an older format goes through one function per version."""
+    kind = dict(zip(PARTS, codec.MIGRATIONS, strict=True))[part]
+    monkeypatch.setitem(codec.MIGRATIONS, kind, {0: lambda old: old.removeprefix(b"old:")})
+    payload = zstandard.ZstdDecompressor().decompress(small[part][len(MAGIC) + 1 :])
     old = MAGIC + bytes([0]) + zstandard.ZstdCompressor().compress(b"old:" + payload)
-    assert encode(decode(old, state.setup)) == encode(state)
+    assert encode(decode(small | {part: old}, "b0", SMALL_SETUPS)) == small
 
 
-@pytest.mark.parametrize("change", ["broker", "link", "spec", "remember"])
-def test_state_of_another_configuration_is_refused(change: str) -> None:
-    setup = parse(THREE_INTS).setup("a", "b")
-    other = {"broker": "x", "link": "y", "spec": Spec("flood"), "remember": 1}[change]
+@pytest.mark.parametrize("part", PARTS)
+def test_missing_parts_are_refused(small: dict[str, bytes], part: str) -> None:
+    with pytest.raises(StateError, match=rf"{part} is damaged: it is missing.*Remedy"):
+        decode({key: blob for key, blob in small.items() if key != part}, "b0", SMALL_SETUPS)
+
+
+@pytest.mark.parametrize("change", [{"broker": "x"}, {"spec": Spec("flood")}, {"remember": 1}, {"space": None}])
+def test_state_of_another_configuration_is_refused(small: dict[str, bytes], change: dict[str, Any]) -> None:
+    """The error shows both configurations."""
+    if "space" in change:
+        change = {"space": parse(config_text([("b0", "b1")], '"negative"').replace("7", "9")).space}
+    other = {link: dataclasses.replace(setup, **change) for link, setup in SMALL_SETUPS.items()}
+    with pytest.raises(StateError, match="broker b0 was written for another configuration") as raised:
+        decode(small, "b0", other)
+    assert describe(SMALL_SETUPS) in str(raised.value) and describe(other) in str(raised.value)
+
+
+def test_other_links_are_another_configuration(small: dict[str, bytes]) -> None:
+    more = SMALL_SETUPS | {"b2": SMALL_CONFIG.setup("b0", "b2")}
     with pytest.raises(StateError, match="another configuration"):
-        decode(encode(group(setup)), dataclasses.replace(setup, **{change: other}))
+        decode(small, "b0", more)
 
 
-def test_state_of_another_space_is_refused() -> None:
-    setup = parse(THREE_INTS).setup("a", "b")
-    wider = parse(THREE_INTS.replace("1000", "2000")).setup("a", "b")
-    with pytest.raises(StateError, match="another configuration"):
-        decode(encode(group(setup)), wider)
+def test_pruning_is_no_part_of_the_configuration() -> None:
+    """It may change at any time; the originals of what was heard are what is stored."""
+    config = parse(config_text([("b0", "b1")], '"union"'))
+    broker = filled(config, Workload("churn", 20, 50).events(config)).brokers["b0"]
+    before = encode(broker)
+    broker.links["b1"].prune(Override(Pruning("network", 3, None)))
+    assert encode(broker) == before
+    pruning = parse(config_text([("b0", "b1")], '{name = "union", prune = "memory", prunings = 2}'))
+    assert encode(decode(before, "b0", setups_of(pruning)["b0"])) == before
 
 
 @settings(max_examples=200)
 @given(st.data())
-def test_damage_is_noticed(data: st.DataObject) -> None:
+def test_damage_is_noticed(small: dict[str, bytes], data: st.DataObject) -> None:
     """Any flipped byte and any cut is refused, or is one of zstd's few bits without meaning; nothing else happens."""
-    state = SMALL
-    blob = bytearray(encode(state))
+    part = data.draw(st.sampled_from(PARTS))
+    blob = bytearray(small[part])
     if data.draw(st.booleans()):
         blob = blob[: data.draw(st.integers(0, len(blob) - 1))]
     else:
         blob[data.draw(st.integers(0, len(blob) - 1))] ^= data.draw(st.integers(1, 255))
     try:
-        survived = decode(bytes(blob), state.setup)
+        survived = decode(small | {part: bytes(blob)}, "b0", SMALL_SETUPS)
     except StateError:
         return
-    assert encode(survived) == encode(state)
+    assert encode(survived) == small
 
 
-SMALL = filled(parse(config_text([("b0", "b1")], '"negative"')), Workload("churn", 20, 0)).groups["b0"]["b1"]
+def test_parts_that_do_not_belong_together_are_refused(small: dict[str, bytes]) -> None:
+    """Numbers that the subscriptions do not have, or stamps of others."""
+    other = encode(filled(SMALL_CONFIG, Workload("uniform", 90, 0, seed=2).events(SMALL_CONFIG)).brokers["b0"])
+    for part in PARTS:
+        with pytest.raises(StateError, match=r"is damaged.*Remedy"):
+            decode(small | {part: other[part]}, "b0", SMALL_SETUPS)
