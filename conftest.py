@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 # Machines differ in speed, so no deadlines. CI tries the same examples every time: a red run is about the change.
 settings.register_profile("lacuna", deadline=None, derandomize="CI" in os.environ)
+# For a first look at a failure: `pytest --hypothesis-profile quick` does not look for a smaller example.
+settings.register_profile("quick", deadline=None, phases=(Phase.explicit, Phase.generate))
 settings.load_profile("lacuna")
 
 

@@ -376,7 +376,7 @@ def _stored(report: Report, most: int) -> None:
 
 
 def _union_sizes(some: Cells, marks: Sequence[int]) -> list[int]:
-    """How many ranges the union of the first subscriptions is, at each mark."""
+    """Count the ranges in the union of the first subscriptions, at each mark."""
     table, sizes, done = RangeTable(), [], 0
     for mark in marks:
         for part in split(*Curve(some.shape[2], BITS).ranges_of(some[done:mark])):

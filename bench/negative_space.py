@@ -150,7 +150,7 @@ def _tables(report: Report, count: int, marks_4d: list[int]) -> None:
 
 
 def withheld(boxes: Keys, spec: Spec, marks: list[int]) -> list[int]:
-    """How many of the first subscriptions a strategy withholds."""
+    """Count the first subscriptions that a strategy withholds."""
     told = told_of(boxes.shape[2], spec)
     hidden = np.cumsum([told.subscribe(*one, "local")[0].action == "withhold" for one in named(boxes)])
     return [int(hidden[mark - 1]) for mark in marks]
@@ -193,7 +193,7 @@ def _approximations(report: Report, count: int) -> None:
 
 
 def claims(details: Mapping[str, Any]) -> dict[str, bool]:
-    """What the paper says in words about figures of which it prints no numbers, and whether it is so here."""
+    """Check the statements of the paper about figures for which it prints no numbers."""
     redundant = [details["figure_10"][f"{dims}d"] for dims in (2, 3, 4)]
     extra, kept, found, left = (_ends(details[f"figure_{number}"]) for number in (12, 13, 14, 15))
     return {
@@ -365,7 +365,7 @@ CHOICES: Mapping[str, Spec] = {
 
 
 def _choices(report: Report, count: int) -> None:
-    """What the defaults of `join`, `unsubscribe` and `drift` rest on."""
+    """Measure the evidence for the defaults of `join`, `unsubscribe` and `drift`."""
     report.details["churn_3d"] = {name: churn(3, count, spec) for name, spec in CHOICES.items()}
     few = max(count // 4, 100)
     report.details["churn_4d"] = {name: churn(4, few, spec) for name, spec in CHOICES.items() if name != "negative"}

@@ -34,6 +34,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.all_trees import AllTrees
 from bench.plot import OUT
 from bench.report import Report, Step, ratio, seconds
 from producers.auctions import SPACE, Auctions
@@ -55,12 +56,14 @@ EARLY = 0.35
 SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 1.0)
 TIMED = 250
 """Events that are timed at each place."""
+TALLIED = 64
+"""Events whose matches are counted at once."""
 PUBLISHED = {"associations_at_bend": 0.33, "traffic_at_bend": 1.37, "filtering_time_at_bend": 0.47}
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much of everything."""
+    """The size of a run."""
 
     subscriptions: int
     events: int
@@ -216,13 +219,28 @@ class Clock:
 
 
 def _traffic(scene: Scene, trees: list[Filter]) -> tuple[float, float]:
-    """The share of subscriptions that an event matches, and how many brokers of the line it reaches."""
-    matches, wanted = _index(scene, trees, "few").tally(scene.points, scene.homes, BROKERS)
+    """Return the share of subscriptions that an event matches, and the number of brokers that it reaches."""
+    matches, wanted = tally(_index(scene, trees, "few"), scene.points, scene.homes, BROKERS)
     return float(matches.mean()) / len(trees), float(brokers_reached(wanted, scene.sources).mean())
 
 
+def tally(
+    index: Predicates, points: Keys, labels: NDArray[np.int64], most: int
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return for each point how many entries hold it, and which of `most` labels, one a slot, these entries have.
+
+    A point may be held by most of the table, so the pairs that are found are kept for a few points at a time only.
+    """
+    held, seen = np.zeros(len(points), np.int64), np.zeros((len(points), most), np.bool_)
+    for first in range(0, len(points), TALLIED):
+        which, slots = index.matching(points[first : first + TALLIED])
+        held[first : first + TALLIED] = np.bincount(which, minlength=len(points[first : first + TALLIED]))
+        seen[first + which, labels[slots]] = True
+    return held, seen
+
+
 def brokers_reached(wanted: NDArray[np.bool_], sources: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many brokers of a line each event reaches, from its source to the farthest that wants it on either side.
+    """Count the brokers of a line that an event reaches: from its source to the farthest on either side that wants it.
 
     >>> brokers_reached(np.array([[1, 0, 0, 0, 1], [0, 0, 0, 1, 0], [0] * 5], bool), np.array([1, 3, 2])).tolist()
     [5, 1, 1]
@@ -276,7 +294,7 @@ def _panels(shares: Sequence[float], curve: Curve) -> dict[str, Any]:
 
 
 def _bend(shares: Sequence[float], values: list[float]) -> float:
-    """Where a growing curve lies farthest below the straight line between its ends."""
+    """Return the place where a growing curve lies farthest below the straight line between its ends."""
     line = [values[0] + (values[-1] - values[0]) * share for share in shares]
     return float(shares[int(np.argmax(np.array(line) - np.array(values)))])
 
@@ -322,9 +340,10 @@ def _match(report: Report, subscriptions: int, repeats: int) -> None:
     scene = make_scene(subscriptions, 400, seed=2)
     few, points = _index(scene, scene.trees, "few"), scene.points
     found = few.matching(points)
-    if any((a != b).any() for a, b in zip(found, few.matching_all_trees(points), strict=True)):
+    all_trees = AllTrees(scene.trees, scene.learned)
+    if any((a != b).any() for a, b in zip(found, all_trees.matching(points), strict=True)):
         raise AssertionError("counting and looking at every tree disagree about the matches")
-    gain = ratio(lambda: few.matching_all_trees(points), lambda: few.matching(points), repeats)
+    gain = ratio(lambda: all_trees.matching(points), lambda: few.matching(points), repeats)
     report.add("match_vs_all_trees", gain, "at least 10")
     published = _index(scene, scene.trees, "all")
     published.matching(points[:8])

@@ -1,4 +1,4 @@
-"""What a benchmark gives back, and how it is shown and kept.
+"""The report of a benchmark: figures, how they are shown, and where they are kept.
 
 Machines are shared and noisy, so figures are ratios of things measured in one run, each the median of several repeats
 taken in turns. Absolute numbers are given beside them for orientation only.
@@ -17,10 +17,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
-from lacuna.steps import Step as Step
+from lacuna.cli.console import console
+from lacuna.cli.progress import Step as Step
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -37,13 +37,13 @@ class Report:
     quick: bool = False
 
     def add(self, figure: str, value: float, goal: str = "") -> None:
-        """One figure, and in words what it must reach."""
+        """Add a figure and, as text, the goal that it must reach."""
         self.figures[figure] = round(value, 4)
         if goal:
             self.goals[figure] = goal
 
     def as_json(self) -> dict[str, Any]:
-        """The report as `--json` prints it."""
+        """Return the report as `--json` prints it."""
         return {
             "bench": self.name,
             "quick": self.quick,
@@ -63,19 +63,19 @@ class Report:
         return path
 
     def show(self) -> None:
-        """The report for a person."""
+        """Print the report for a person."""
         table = Table("figure", "value", "goal", title=f"bench {self.name}")
         for figure, value in self.figures.items():
             table.add_row(figure, f"{value:,.4g}", self.goals.get(figure, ""))
-        console = Console()
-        console.print(table)
-        console.print_json(json.dumps(self.details))
+        screen = console()
+        screen.print(table)
+        screen.print_json(json.dumps(self.details))
         for note in self.notes:
-            console.print(f"- {note}")
+            screen.print(f"- {note}")
 
 
 def machine() -> dict[str, Any]:
-    """What the run was made on, as far as it explains the numbers."""
+    """Return what explains the numbers of a run about the machine that it was made on."""
     cpu = platform.processor()
     info = Path("/proc/cpuinfo")
     if info.exists():
@@ -85,17 +85,17 @@ def machine() -> dict[str, Any]:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """How long one call takes."""
+    """Return the seconds that one call takes."""
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
 
 
 def ratio(slow: Callable[[], object], fast: Callable[[], object], repeats: int) -> float:
-    """How many times longer `slow` takes than `fast`: the median over pairs measured one right after the other."""
+    """Return how many times longer `slow` takes than `fast`: the median over pairs measured in immediate succession."""
     return statistics.median(seconds(slow) / seconds(fast) for _ in range(repeats))
 
 
 def median(values: Iterable[float]) -> float:
-    """The middle value."""
+    """Return the median."""
     return statistics.median(values)

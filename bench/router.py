@@ -34,12 +34,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import expr
 from pyspark.sql.streaming.query import StreamingQuery
 
+from access.topics import ensure_topics
 from bench.report import Report, Step, median
 from lacuna.local import local_kafka, spark_jars
 from producers.sender import Sender
-from producers.topics import ensure_topics
 from producers.workloads import Workload
 from state.config import Config, parse
+from state.protocol.topics import Topics
 from streaming.checkpoint import adopt
 from streaming.pipeline import Engine, records, session
 from streaming.schemas import OUTPUT, STATE, read_sheaf
@@ -79,7 +80,7 @@ class Plain:
     query: StreamingQuery
 
     def seconds(self, events: list[dict[str, Any]]) -> float:
-        """How long the batch takes that holds most of these events."""
+        """Return the seconds of the batch that holds most of these events."""
         before = max((p["batchId"] for p in self.query.recentProgress), default=-1)
         send(self.config, events)
         self.query.processAllAvailable()
@@ -228,7 +229,7 @@ class Bench:
 
     def _cross(self, config: Config, service: Service, name: str) -> float:
         consumer = KafkaConsumer(
-            f"{config.kafka.prefix}.deliveries",
+            Topics(config.kafka.prefix).deliveries,
             bootstrap_servers=self.bootstrap,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
@@ -335,7 +336,7 @@ def ensure_plain(settings: Settings, topic: str) -> None:
 
 
 def _sheaves(config: Config) -> Iterator[Any]:
-    topic = f"{config.kafka.prefix}.records"
+    topic = Topics(config.kafka.prefix).records
     consumer = KafkaConsumer(
         topic,
         bootstrap_servers=config.kafka.bootstrap,

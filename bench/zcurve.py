@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from bench.core import DOMAIN, bulk_rtree, named, random_boxes, told_of, zipf_boxes
 from bench.plot import lines
 from bench.report import Report, Step, median, seconds
-from state.curves.zcurve import cubes_needed, leading_bits, runs_needed
+from bench.zcurve_costs import cubes_needed, leading_bits, runs_needed
 from state.geometry.boxindex import BoxIndex
 from state.geometry.dominance import Dominance
 from state.space import Keys

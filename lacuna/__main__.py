@@ -1,4 +1,4 @@
-"""The entry point: parses the command line, calls a command, turns errors into one message and an exit code.
+"""The entry point: parse the command line, run a command, turn an error into one message and an exit code.
 
 0  done       1  the command ran and found something wrong       2  it could not run: usage, configuration, a file
 """
@@ -9,22 +9,41 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
 
-from lacuna import client_commands, commands, options
+from lacuna.cli import COMMANDS
 from state.errors import LacunaError
 
 
+class CommandParser(argparse.ArgumentParser):
+    """The parser of one command. It imports the command's module when it begins to parse."""
+
+    def __init__(self, *, module: str, **options: Any) -> None:
+        super().__init__(**options)
+        self._module: str | None = module
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Declare the command on first use, then parse."""
+        if self._module is not None:
+            command = import_module(self._module)
+            command.declare(self)
+            self.set_defaults(run=command.run)
+            self._module = None
+        return super().parse_known_args(args, namespace)
+
+
 def parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+    """Return the parser of the whole command line."""
     top = argparse.ArgumentParser(prog="lacuna", description="A content-based publish/subscribe router.")
-    sub = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for command in (*options.COMMANDS, *commands.COMMANDS, *client_commands.COMMANDS):
-        command(sub)
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=CommandParser)
+    for name, command in COMMANDS.items():
+        commands.add_parser(name, help=command.about, module=command.module)
     return top
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code."""
+    """Run one command and return the exit code."""
     args = parser().parse_args(argv)
     try:
         return int(args.run(args))

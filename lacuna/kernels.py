@@ -1,8 +1,8 @@
 """Compile the kernels ahead of their first use: `python -m lacuna.kernels`, a step of `make setup`.
 
-Kernels are compiled when they are first called and kept on disk (`state.kernels`). That first call is some one's first
-simulation, or the first batch of a router: half a minute, in all, that nobody should have to wait for there. So a small
-workload with filters is run once under every strategy. What this misses is compiled on first use, as ever.
+Kernels are compiled when they are first called and kept on disk (`state.kernels`). Compiling them all takes half a
+minute, which would be added to somebody's first simulation or to the first batch of a router. Here a small workload
+with filters is run once under every strategy instead. Kernels that it does not reach are compiled on first use.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from lacuna.cli.progress import steps
 from lacuna.simulate import simulate
-from lacuna.steps import steps
 from producers.workloads import Workload
 from state.config import parse
 from state.filters.pruning import Pruning
@@ -33,7 +33,7 @@ FILTERS = (
     f"volume IN ({', '.join(map(str, range(0, 200, 2)))})",  # beyond the limit of boxes: delivered by its tree
 )
 FIRST = Spec("auto")
-"""Has most of what the others have too; so it goes first, and they compile only what is their own."""
+"""Shares most kernels with the others. It is compiled first, and the others then compile only their own kernels."""
 OTHERS = (
     *(Spec(name) for name in PARAMETERS if name != FIRST.name),
     Spec("cover", (("index", "tree"),)),

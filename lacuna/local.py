@@ -1,4 +1,4 @@
-"""What runs on this machine: calls the programs of `infra/` and reads their answers. Nothing imports `infra`."""
+"""Local services: calls the programs of `infra/` and reads their answers. Nothing imports `infra`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from state.errors import LacunaError
 
 
 def infra(program: str, *args: str) -> dict[str, Any]:
-    """Run `python -m infra.PROGRAM ... --json`; its answer, or its error as ours."""
+    """Run `python -m infra.PROGRAM ... --json` and return its answer. Raises `LacunaError` with its error."""
     root = Path(__file__).parents[1]
     command = [sys.executable, "-m", f"infra.{program}", *args, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=root, check=False, stdin=subprocess.DEVNULL)
@@ -28,14 +28,14 @@ def infra(program: str, *args: str) -> dict[str, Any]:
 
 
 def spark_jars() -> list[str]:
-    """The pinned jars for Spark, fetched once; Java is checked as well."""
+    """Check Java, and return the pinned jars for Spark, which are fetched once."""
     infra("java")
     return [str(jar) for jar in infra("fetch", "spark")["spark"]["jars"]]
 
 
 @contextmanager
 def local_kafka(home: Path, port: int | None) -> Iterator[str]:
-    """A Kafka on this machine for as long as the context lasts; the bootstrap address. One that ran before is left."""
+    """Run a Kafka on this machine and yield its bootstrap address. Stop it at the end, unless it ran before."""
     args = ["--home", str(home.resolve()), *([] if port is None else ["--port", str(port)])]
     status = infra("kafka", "start", *args)
     try:

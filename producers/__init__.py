@@ -1,1 +1,1 @@
-"""What clients of Lacuna use: workloads and, against a running system, the client library."""
+"""The client library, and the workloads that stand for many clients."""

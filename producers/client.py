@@ -23,8 +23,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from access import DEADLINE
 from producers.compose import Clock, micros
-from producers.connection import DEADLINE
 from producers.deliveries import Deliveries
 from producers.sender import Sender, Sent
 from state.config import Config, parse

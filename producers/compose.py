@@ -95,7 +95,7 @@ def _encoded(kind: str, event: Mapping[str, Any]) -> bytes:
 
 
 def _plain(value: object) -> object:
-    """What JSON does not have but has an obvious writing: dates, mappings, numbers of numpy."""
+    """Convert a value that JSON lacks but that has an obvious form: a date, a mapping, a number of numpy."""
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, Mapping):

@@ -1,6 +1,6 @@
-"""What an operator asks of a running router: a record on the links topic, which every group takes into its log.
+"""Commands of an operator to a running router: each is a record on the links topic.
 
-So every replay of the log sees it at the same place.
+Every group takes the record into its log, so that every replay of the log sees the command at the same place.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from contextlib import closing
 
 from kafka.errors import KafkaError, KafkaTimeoutError
 
-from producers.connection import DEADLINE, connect_producer
-from producers.errors import NotConfirmed, TopicMissing
+from access import DEADLINE
+from access.connection import connect_producer
+from access.errors import NotConfirmed, TopicMissing
 from producers.sender import Place, Sent
 from state.config import Config
 from state.protocol.commands import Wish, write_wish
@@ -18,13 +19,13 @@ from state.protocol.topics import PRUNE, REBUILD, Topics
 
 
 def ask_rebuild(config: Config, *, deadline: float = DEADLINE) -> Place:
-    """Ask every link to compute anew what its strategy keeps; where in Kafka the wish is, once it is confirmed."""
+    """Ask every link to recompute what its strategy keeps. Return the position of the command in Kafka."""
     return _ask(config, REBUILD, b"", deadline)
 
 
-def ask_prune(config: Config, wish: Wish, *, deadline: float = DEADLINE) -> Place:
-    """Ask links to prune otherwise from now on; where in Kafka the wish is, once it is confirmed."""
-    return _ask(config, PRUNE, write_wish(wish), deadline)
+def ask_prune(config: Config, command: Wish, *, deadline: float = DEADLINE) -> Place:
+    """Ask links to prune in another way from now on. Return the position of the command in Kafka."""
+    return _ask(config, PRUNE, write_wish(command), deadline)
 
 
 def _ask(config: Config, key: bytes, value: bytes, deadline: float) -> Place:

@@ -34,14 +34,15 @@ from kafka import TopicPartition
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata
 
-from producers.connection import DEADLINE, connect_consumer
-from producers.errors import TopicMissing, Unreachable
+from access import DEADLINE
+from access.connection import connect_consumer
+from access.errors import TopicMissing, Unreachable
 from state.config import NAME, NAME_RULE, Kafka
 from state.errors import ConfigError
 from state.protocol.topics import Topics
 
 SLICE = 0.25
-"""Seconds of one poll: a wish to stop is noticed after at most so long."""
+"""Seconds of one poll, and the longest time until `stop` is noticed."""
 MOST_METADATA = 4096
 """Kafka refuses longer metadata of an offset (`offset.metadata.max.bytes`)."""
 
@@ -81,7 +82,7 @@ class Repeats:
         self._marks: Marks = dict(marks or {})
 
     def has(self, epoch: int, channel: str, seq: int) -> bool:
-        """Whether this is a repeat."""
+        """Return True if this is a repeat."""
         return seq <= self._marks.get((epoch, channel), 0)
 
     def mark(self, epoch: int, channel: str, seq: int) -> None:
@@ -182,7 +183,7 @@ class Deliveries:
         return begin
 
     def _kept(self, partition: Any, stored: int, first: int) -> int:
-        """Where to go on: Kafka may have deleted what was not read in time."""
+        """Return the offset to go on from. Kafka may have deleted records that were not read in time."""
         if stored < first:
             log.warning("%s: %d records were deleted by retention before they were read", partition, first - stored)
         return max(stored, first)
@@ -243,7 +244,7 @@ class Deliveries:
     # How far
 
     def _settle(self) -> None:
-        """What was handed out is taken."""
+        """Count the delivery that was handed out as taken."""
         if self._handed is not None:
             partition, offset, delivery = self._handed
             self._handed = None

@@ -1,19 +1,17 @@
-"""Errors of the producers' side; their text is fit to be shown to a person.
+"""Errors of the client library. Each message can be shown to a person: it names the value, the rule and the remedy.
 
-    LacunaError
-    ├── EventRefused    an event breaks a rule; names value, rule and remedy; nothing was sent
-    └── KafkaFailed     Kafka did not do what it was asked
-        ├── Unreachable     it does not answer
-        ├── TopicMissing    it does not know a topic
-        └── NotConfirmed    it did not confirm an event: whether it has it is not known
-
-What they say: the value, the rule that it breaks or what happened, and the remedy.
+LacunaError
+├── EventRefused    an event breaks a rule; nothing was sent
+└── KafkaFailed     Kafka did not do what it was asked to (`access.errors`, importable from here too)
 """
 
 from __future__ import annotations
 
+from access.errors import KafkaFailed, NotConfirmed, TopicMissing, Unreachable
 from state.errors import LacunaError
 from state.protocol.events import RULES, Reject
+
+__all__ = ["REMEDIES", "EventRefused", "KafkaFailed", "NotConfirmed", "TopicMissing", "Unreachable"]
 
 REMEDIES = {
     "attribute": "name every attribute of [space] in a publication, and no other anywhere",
@@ -47,7 +45,7 @@ REMEDIES = {
     "unexpected": "report it together with the event: it is a fault of Lacuna's",
     "utf8": "give text that can be written as UTF-8",
 }
-"""What to do about each broken rule."""
+"""The remedy for each broken rule."""
 
 
 class EventRefused(LacunaError):
@@ -62,38 +60,3 @@ give a whole number, without point or exponent. Nothing was sent.
         rule, remedy = RULES[reject.rule], REMEDIES[reject.rule]
         super().__init__(f"{kind} {id!r}: {reject.message}. Rule: {rule}. Remedy: {remedy}. Nothing was sent.")
         self.rule, self.message = reject.rule, reject.message
-
-
-class KafkaFailed(LacunaError):
-    """Kafka did not do what it was asked."""
-
-
-class Unreachable(KafkaFailed):
-    """No Kafka answers."""
-
-    def __init__(self, bootstrap: str, deadline: float) -> None:
-        super().__init__(
-            f"kafka.bootstrap = {bootstrap!r}: no Kafka answered there within {deadline:g} s. "
-            "Remedy: start Kafka, or correct bootstrap in [kafka]."
-        )
-
-
-class TopicMissing(KafkaFailed):
-    """A topic is not there."""
-
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        super().__init__(
-            f"topic {topic!r}: Kafka at {bootstrap} does not know it. "
-            "Remedy: start the router, which creates the topics, or correct prefix in [kafka]."
-        )
-
-
-class NotConfirmed(KafkaFailed):
-    """Events may or may not have arrived."""
-
-    def __init__(self, bootstrap: str, topic: str, cause: BaseException) -> None:
-        super().__init__(
-            f"topic {topic!r}: Kafka at {bootstrap} did not confirm an event ({cause}). Remedy: see that Kafka runs "
-            "and takes records of this size, connect anew, and send again what was not confirmed; a subscribe or "
-            "unsubscribe sent twice does no harm."
-        )

@@ -1,4 +1,4 @@
-"""What the event topics hold up to now, from the beginning: for those who learn from it."""
+"""The events that the topics hold, from the beginning up to now."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import Any
 from kafka import TopicPartition
 from kafka.errors import KafkaError
 
-from producers.connection import DEADLINE, connect_consumer
-from producers.errors import TopicMissing, Unreachable
+from access import DEADLINE
+from access.connection import connect_consumer
+from access.errors import TopicMissing, Unreachable
 from state.config import Config
 from state.protocol.events import Context, EventKind, Reject, read
 from state.protocol.messages import Message
+from state.protocol.topics import Topics
 
 POLL_MS = 200
 
@@ -21,7 +23,7 @@ POLL_MS = 200
 def past_events(
     config: Config, kinds: Sequence[EventKind], deadline: float = DEADLINE
 ) -> Iterator[tuple[EventKind, Message | Reject]]:
-    """Every event of these kinds that is in its topic when this is called, topic by topic."""
+    """Yield every event of these kinds that is in its topic when this is called, topic by topic."""
     context = Context(config.space, config.overlay.brokers)
     consumer = connect_consumer(config.kafka.bootstrap, deadline)
     try:
@@ -37,7 +39,7 @@ def past_events(
 
 
 def _records(consumer: Any, config: Config, kind: EventKind, deadline: float) -> Iterator[Any]:
-    topic = f"{config.kafka.prefix}.{kind}"
+    topic = Topics(config.kafka.prefix).of(kind)
     numbers = consumer.partitions_for_topic(topic)
     if not numbers:
         raise TopicMissing(config.kafka.bootstrap, topic)

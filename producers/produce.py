@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from producers.connection import DEADLINE
+from access import DEADLINE
 from producers.sender import Sender
 from producers.workloads import Workload
 from state.config import Config

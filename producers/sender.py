@@ -19,9 +19,10 @@ from typing import Any, NamedTuple, Self
 
 from kafka.errors import KafkaError, KafkaTimeoutError
 
+from access import DEADLINE
+from access.connection import connect_producer
+from access.errors import NotConfirmed, TopicMissing
 from producers.compose import Clock, Composer, micros
-from producers.connection import DEADLINE, connect_producer
-from producers.errors import NotConfirmed, TopicMissing
 from state.config import Config
 from state.protocol.events import EventKind
 from state.protocol.topics import Topics
@@ -30,7 +31,7 @@ WINDOW = 10_000
 
 
 class Place(NamedTuple):
-    """Where in Kafka an event is."""
+    """The position of an event in Kafka."""
 
     topic: str
     partition: int

@@ -47,7 +47,7 @@ REPLACED_IN_CHURN = 0.2
 
 
 class Shape(Protocol):
-    """How a workload draws ranges and points."""
+    """The way in which a workload draws ranges and points."""
 
     def lows(self, n: int) -> Fractions:
         """Low ends."""

@@ -31,7 +31,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 import pyarrow as pa
@@ -47,7 +47,6 @@ from streaming.schemas import FORMAT, SCHEMAS, Sheaf, read_sheaf, table_of
 
 Place = tuple[int, int]
 """Partition and offset of a record."""
-WriterName = Literal["rust", "spark"]
 
 PROPERTIES = {"delta.checkpointInterval": "100", "delta.logRetentionDuration": "interval 7 days"}
 """Spark's default, a checkpoint every 10 commits, costs more than the commits; kept a month, logs of a commit a second

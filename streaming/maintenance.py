@@ -22,9 +22,8 @@ from typing import TypeVar
 
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
-from kafka import KafkaConsumer, TopicPartition
-from kafka.errors import KafkaError
 
+from access.offsets import topic_spans
 from state.errors import LacunaError, StateError
 from streaming.archive import MarkFiles, Places, claimed, places
 from streaming.lake import is_vacant, open_table, table_path
@@ -218,15 +217,17 @@ def _remove(path: str, kept: str | None = None) -> None:
 def check_topic(settings: Settings, where: Places) -> bool:
     """Refuse a records topic that lacks something of what the archive has read; False if nobody knows what that is."""
     topic = settings.topic("records")
-    begins, ends = topic_span(settings.config.kafka.bootstrap, topic)
-    gone = {partition: begin for partition, begin in begins.items() if begin > 0}
+    spans = {partition: span for (_, partition), span in topic_spans(settings.config.kafka.bootstrap, [topic]).items()}
+    if not spans:
+        raise _incomplete(topic, "it does not exist")
+    gone = ", ".join(f"{span.first} of partition {number}" for number, span in sorted(spans.items()) if span.first > 0)
     if gone:
-        told = ", ".join(f"{begin} of partition {partition}" for partition, begin in sorted(gone.items()))
-        raise _incomplete(topic, f"its first records are gone ({told})")
+        raise _incomplete(topic, f"its first records are gone ({gone})")
     read = _read_offsets(where)
     for partition, offset in read.items():
-        if ends.get(int(partition), 0) < offset:
-            had = f"{ends.get(int(partition), 0)} records in partition {partition}, the archive has read {offset}"
+        held = spans[int(partition)].next if int(partition) in spans else 0
+        if held < offset:
+            had = f"{held} records in partition {partition}, the archive has read {offset}"
             raise _incomplete(topic, f"it holds {had}")
     return bool(read)
 
@@ -245,22 +246,3 @@ def _incomplete(topic: str, what: str) -> LacunaError:
         f"the topic {topic} does not hold all that is in the tables: {what}; rebuilt tables would lack rows. Remedy: "
         "keep the tables as they are, or restore the topic from a copy; force it to go on with what is left"
     )
-
-
-def topic_span(bootstrap: str, topic: str, deadline: float = 10.0) -> tuple[dict[int, int], dict[int, int]]:
-    """The first and the next offset of each partition of a topic."""
-    millis = round(deadline * 1000)
-    try:
-        consumer = KafkaConsumer(bootstrap_servers=bootstrap, group_id=None, bootstrap_timeout_ms=millis)
-    except KafkaError as error:
-        rule = "Kafka must answer there, for the tables are rebuilt from it"
-        raise LacunaError(f"kafka.bootstrap = {bootstrap!r}: {rule} ({error}). Remedy: start it.") from error
-    try:
-        parts = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic) or ()]
-        if not parts:
-            raise _incomplete(topic, "it does not exist")
-        spans = consumer.beginning_offsets(parts), consumer.end_offsets(parts)
-    finally:
-        consumer.close()
-    begins, ends = ({part.partition: offset for part, offset in span.items()} for span in spans)
-    return begins, ends

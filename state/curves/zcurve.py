@@ -39,9 +39,6 @@ Cost: a step is O(n log points). Adding and removing move up to 8 bytes a point 
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Iterator, Sequence
-from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -316,81 +313,3 @@ class ZCurve:
         for a, b in itertools.pairwise(slots):
             if z_less(self._cells[b], self._cells[a]) or (not z_less(self._cells[a], self._cells[b]) and a >= b):
                 raise InvariantError(f"slots {a} and {b} of a Z curve are not in order")
-
-
-# What a search costs: the counts of section 3 and 4
-
-
-def leading_bits(axes: int, epsilon: float) -> int:
-    """Lemma 3.2: this many leading bits of each side keep at least 1 - epsilon of the volume.
-
-    >>> leading_bits(4, 0.05)
-    8
-    """
-    return math.ceil(math.log2(2 * axes / epsilon))
-
-
-def cubes_by_level(sides: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Lemma 3.4: the levels of the greedy partition with the number of cubes of each, the largest first.
-
-    >>> list(cubes_by_level((257, 257)))
-    [(8, 1), (0, 513)]
-    """
-    before = 0
-    for level in range(min(sides).bit_length() - 1, -1, -1):
-        volume = math.prod(side >> level << level for side in sides)
-        if volume > before:
-            yield level, (volume - before) >> (level * len(sides))
-        before = volume
-
-
-def cubes_needed(sides: Sequence[int], epsilon: float = 0.0) -> int:
-    """Cubes to be looked at, largest first, until 1 - epsilon of the region is searched; all of them for 0.
-
-    >>> cubes_needed((257, 257)), cubes_needed((257, 257), 0.01)
-    (514, 1)
-    """
-    wanted = math.ceil((1 - Fraction(epsilon)) * math.prod(sides))
-    cubes = searched = 0
-    for level, count in cubes_by_level(sides):
-        volume = 1 << (level * len(sides))
-        take = min(count, -((searched - wanted) // volume))
-        cubes, searched = cubes + take, searched + take * volume
-        if searched >= wanted:
-            break
-    return cubes
-
-
-@kernel
-def _runs(corner: Cells, bits: int) -> int:
-    """Walk the standard cubes in the order of the curve and count how often it enters the region."""
-    axes = len(corner)
-    waiting, levels = np.zeros((bits * (1 << axes) + 1, axes), np.int64), np.zeros(bits * (1 << axes) + 1, np.int64)
-    levels[0] = bits
-    depth, runs, inside = 1, 0, False
-    while depth > 0:
-        depth -= 1
-        at, level = waiting[depth].copy(), levels[depth]
-        whole, apart = True, False
-        for j in range(axes):
-            whole &= at[j] >= corner[j]
-            apart |= at[j] + (1 << level) <= corner[j]
-        if whole or apart:
-            runs += whole and not inside
-            inside = whole
-            continue
-        for child in range((1 << axes) - 1, -1, -1):
-            for j in range(axes):
-                waiting[depth, j] = at[j] + (((child >> (axes - 1 - j)) & 1) << (level - 1))
-            levels[depth] = level - 1
-            depth += 1
-    return runs
-
-
-def runs_needed(sides: Sequence[int], bits: int) -> int:
-    """The runs of the curve of which an extremal region consists: what an exhaustive search looks at.
-
-    >>> runs_needed((256, 256), 9), runs_needed((257, 257), 9)
-    (1, 385)
-    """
-    return int(_runs(np.array([(1 << bits) - side for side in sides], np.int64), bits))

@@ -103,10 +103,6 @@ class Attributed:
         """The negative rectangles, as an array of boxes."""
         return self._tree.leaves(self._tree.domain, NEGATIVE)[1].copy()
 
-    def covered_by(self, owner: int, q: Keys) -> Keys:
-        """What is attributed to `owner` of the leaves that meet `q`."""
-        return self._tree.leaves(q, owner)[1].copy()
-
     def cover(self, owner: int, q: Keys, limit: int, select: Select) -> int:
         """Subtract `q` from the best of the rectangles that it meets (Fig. 8); how many are new, at most `limit`."""
         leaves, boxes = self._tree.leaves(q, NEGATIVE)

@@ -230,58 +230,6 @@ def _match(
     return who[:total].copy(), what[:total].copy()
 
 
-@kernel
-def _tally(
-    points: Keys,
-    labels: Ints,
-    held: Ints,
-    seen: NDArray[np.bool_],
-    base: int,
-    built: int,
-    slots: int,
-    code: Ints,
-    begins: Ints,
-    alive: NDArray[np.bool_],
-    counts: Ints,
-    needed: Ints,
-    layout: Ints,
-    borders: Ints,
-    nodes: Ints,
-    items: Ints,
-    owners_from: Ints,
-    owners: Ints,
-) -> None:
-    """Count the trees that hold at each point into `held`, and mark their labels in `seen`."""
-    found = np.empty(slots + 1, np.int64)
-    for p in range(len(points)):
-        base += STRIDE
-        n = _candidates(points[p], base, counts, needed, found, layout, borders, nodes, items, owners_from, owners)
-        for slot in range(built, slots):
-            found[n] = slot
-            n += 1
-        for k in range(n):
-            slot = found[k]
-            if alive[slot] and _evaluate(code, begins[slot], points[p]):
-                held[p] += 1
-                seen[p, labels[slot]] = True
-
-
-@kernel
-def _match_all_trees(points: Keys, slots: int, code: Ints, begins: Ints, alive: NDArray[np.bool_]) -> tuple[Ints, Ints]:
-    """The same by looking at every tree: what the rest is measured against."""
-    who, what = np.empty(1024, np.int64), np.empty(1024, np.int64)
-    total = 0
-    for p in range(len(points)):
-        for slot in range(slots):
-            if alive[slot] and _evaluate(code, begins[slot], points[p]):
-                if total == len(who):
-                    who = np.concatenate((who, np.empty(len(who), np.int64)))
-                    what = np.concatenate((what, np.empty(len(what), np.int64)))
-                who[total], what[total] = p, slot
-                total += 1
-    return who[:total].copy(), what[:total].copy()
-
-
 class Predicates:
     """Named filters in order of arrival that answers which of them hold at a point.
 
@@ -362,19 +310,6 @@ class Predicates:
     def matching(self, points: Keys) -> tuple[Ints, Ints]:
         """All pairs (point, slot of an entry that holds it), by point, then in order of arrival."""
         return self._matched(points, first=False)
-
-    def tally(self, points: Keys, labels: Ints, most: int) -> tuple[Ints, NDArray[np.bool_]]:
-        """For each point, how many entries hold it, and which of `most` labels, one a slot, they have.
-
-        The same as counting what `matching` finds, without writing it down: a point may be held by most of the table.
-        """
-        held, seen = np.zeros(len(points), np.int64), np.zeros((len(points), most), np.bool_)
-        _tally(points, labels, held, seen, *self._counting(len(points)))
-        return held, seen
-
-    def matching_all_trees(self, points: Keys) -> tuple[Ints, Ints]:
-        """The same by looking at every tree: for measuring and for tests."""
-        return _match_all_trees(points, self._count, self._code, self._begins, self._alive)
 
     def _matched(self, points: Keys, *, first: bool) -> tuple[Ints, Ints]:
         return _match(points, first, *self._counting(len(points)))

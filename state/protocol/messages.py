@@ -86,6 +86,11 @@ class Subscribe:
     hop: int = 0
 
     @property
+    def time(self) -> int:
+        """When the client said it, in microseconds; 0 on a link."""
+        return 0 if self.stamp is None else self.stamp.time
+
+    @property
     def asks(self) -> bool:
         """Whether it asks for more, rather than giving up."""
         return True
@@ -99,6 +104,11 @@ class Unsubscribe:
     stamp: Stamp | None = None
     cause: Cause | None = None
     hop: int = 0
+
+    @property
+    def time(self) -> int:
+        """When the client said it, in microseconds; 0 on a link."""
+        return 0 if self.stamp is None else self.stamp.time
 
     @property
     def asks(self) -> bool:
@@ -119,6 +129,11 @@ class RangeChange:
     removed: tuple[Range, ...]
     cause: Cause | None = None
     hop: int = 0
+
+    @property
+    def time(self) -> int:
+        """When it was said: 0, as for everything on a link."""
+        return 0
 
     @property
     def asks(self) -> bool:

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from state.errors import InvariantError
 from state.matching.clients import Clients
-from state.protocol.ledger import Ledger
+from state.protocol.ledger import Ledger, Update
 from state.protocol.messages import LOCAL, Cause, Change, Name, Publish, RangeChange, Request, Subscribe, Unsubscribe
 from state.protocol.wire import EXPIRE, REBUILD, WORK, Input, unpack
 from state.routing.link import Link, Setup, build
@@ -29,7 +30,15 @@ from state.routing.subscriptions import Subscription, Subscriptions
 from state.routing.told import Decision
 
 
-@dataclass
+class Weight(Enum):
+    """How much a client's request changes."""
+
+    STALE = "nothing: it comes too late to count"
+    NOTE = "the ledger alone: a renewal, or the end of what does not stand"
+    CHANGE = "what the client asks for"
+
+
+@dataclass(slots=True)
 class Effect:
     """The effect of an input: decisions by link, in order, and the links that finished a rebuild."""
 
@@ -50,27 +59,25 @@ class Broker:
 
     # inputs
 
-    def changes(self, origin: str, request: Request) -> bool:
-        """Return whether a request would change what anybody asks for: not if it is stale, or a renewal."""
-        if origin != LOCAL or isinstance(request, RangeChange):
-            return True
-        update = self.ledger.judge(request)
-        if isinstance(request, Unsubscribe):
-            return update.is_newer and update.was_standing
-        return update.is_newer and not self.subscriptions.is_renewal(request)
+    def weigh(self, request: Request) -> Weight:
+        """Return what a client's request would change. A stale one is no input."""
+        if isinstance(request, RangeChange):
+            return Weight.CHANGE
+        return self._weight(request, self.ledger.judge(request))
 
-    def is_stale(self, request: Request) -> bool:
-        """Return whether a client's request comes too late to count. It is then no input."""
-        return not isinstance(request, RangeChange) and not self.ledger.judge(request).is_newer
+    def _weight(self, request: Subscribe | Unsubscribe, update: Update) -> Weight:
+        if not update.is_newer:
+            return Weight.STALE
+        same = self.subscriptions.is_renewal(request) if isinstance(request, Subscribe) else not update.was_standing
+        return Weight.NOTE if same else Weight.CHANGE
 
     def apply(self, origin: str, request: Request, arrived: int) -> Effect:
         """Apply a request from `origin` (`LOCAL` or a neighbour) that is not stale."""
         self.version += 1
         effect = Effect()
         if origin == LOCAL and not isinstance(request, RangeChange):
-            changes, cause = self.changes(origin, request), self._cause(request, arrived)
-            self.ledger.apply(request, arrived)
-            if changes:
+            cause = self._cause(request, arrived)
+            if self._weight(request, self.ledger.apply(request, arrived)) is Weight.CHANGE:
                 effect.decided = self._change(origin, request, cause)
         else:
             effect.decided = self._change(origin, request, request.cause)
@@ -126,11 +133,11 @@ class Broker:
         return [(link, link.told.apply(origin, request, cause)) for link in others]
 
     def _keep(self, origin: str, request: Request) -> None:
-        match request:
-            case Subscribe(name, boxes, _, _, tree, exact, where):
-                self.subscriptions.add(Subscription(self.version, name, origin, boxes, tree, exact, where))
-            case Unsubscribe(name) if name in self.subscriptions:
-                self.subscriptions.remove(name)
+        if isinstance(request, Subscribe):
+            r = request
+            self.subscriptions.add(Subscription(self.version, r.name, origin, r.boxes, r.tree, r.exact, r.where))
+        elif isinstance(request, Unsubscribe) and request.name in self.subscriptions:
+            self.subscriptions.remove(request.name)
 
     def _hear_client(self, request: Subscribe | Unsubscribe) -> None:
         if request.name in self.clients:

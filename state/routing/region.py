@@ -31,7 +31,6 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Literal
 
@@ -43,9 +42,9 @@ from state.protocol.channel import Receiver, Sender
 from state.protocol.commands import Prune, Rebuild, Tick
 from state.protocol.events import Refused
 from state.protocol.frame import Letter, bodies_of_letters
-from state.protocol.messages import LOCAL, Message, Publish, Request, Subscribe
+from state.protocol.messages import LOCAL, Message, Publish, RangeChange, Request, Subscribe, Unsubscribe
 from state.protocol.wire import EXPIRE, REBUILD, WORK, Input, Packed, pack, unpack
-from state.routing.broker import Broker, Effect
+from state.routing.broker import Broker, Effect, Weight
 from state.routing.link import Link, Setup
 from state.routing.outcome import (
     Decided,
@@ -59,6 +58,7 @@ from state.routing.outcome import (
     Run,
     count_decision,
 )
+from state.routing.told import Decision
 
 Direction = tuple[str, str]
 """Sender and receiver."""
@@ -125,17 +125,21 @@ class Region:
 
     def take(self, arrivals: Iterable[Arrival], batch: int = 0) -> Outcome:
         """Take arrivals, in order, until nothing is under way inside the region. Return everything that this does."""
-        for arrival in arrivals:
-            with _at(arrival):
+        arrival: Arrival | None = None
+        try:
+            for arrival in arrivals:
                 self._arrive(arrival)
                 self._settle()
                 if self._measure == "item":
                     self._measure_touched()
-        self._flush()
+            self._flush()
+        except InvariantError as error:
+            raise InvariantError(f"{_place_of(arrival)}: {error}") from error
         return self._end(batch)
 
-    def feed(self, arrival: Arrival) -> Outcome:
-        """Take one arrival, and leave what it causes on the inner channels."""
+    def feed(self, arrival: Arrival, item: int) -> Outcome:
+        """Take one arrival as this item, and leave what it causes on the inner channels."""
+        self._outcome.items = item
         self._arrive(arrival)
         for item, broker, origin, publication in self._run:
             self._route_one(item, broker, origin, publication)
@@ -163,10 +167,12 @@ class Region:
         self.clock = max(self.clock, arrival.time)
         self._expire_due()
         match arrival.message:
-            case Letter() as letter:
-                self._open(arrival, letter)
             case Publish() as publication:
                 self._run.append((self._item(), arrival.broker, arrival.origin, publication))
+            case Subscribe() | Unsubscribe() | RangeChange() as request:
+                self._client_request(self._item(), arrival, request)
+            case Letter() as letter:
+                self._open(arrival, letter)
             case Refused() as refused:
                 self._outcome.rejects.append((self._item(), refused))
             case Tick():
@@ -175,8 +181,6 @@ class Region:
                 self._rebuild(self._item())
             case Prune() as command:
                 self._prune(self._item(), command)
-            case request:
-                self._client_request(self._item(), arrival, request)
 
     def _item(self) -> int:
         self._outcome.items += 1
@@ -197,10 +201,11 @@ class Region:
 
     def _client_request(self, item: int, arrival: Arrival, request: Request) -> None:
         broker = self.brokers[arrival.broker]
-        if broker.is_stale(request):
+        weight = broker.weigh(request)
+        if weight is Weight.STALE:
             self._count_request(item, broker, request)
             return
-        if broker.changes(arrival.origin, request):
+        if weight is Weight.CHANGE:
             self._flush()  # publications before it must not see what it asks for
         packed = arrival.packed if arrival.packed is not None or self.log is None else pack(request)
         self._request(item, arrival.broker, arrival.origin, request, arrival.time, packed)
@@ -262,16 +267,22 @@ class Region:
         if self.log is not None:
             self.log.append(entry)
         for link, decisions in effect.decided:
-            told, counts = link.told, self._touch(item, broker.name, link.setup.link) if decisions else Counter()
-            for decision in decisions:
-                count_decision(counts, decision)
-                record = Decided(item, link.setup, decision, len(told.active), len(told.passive))
-                self._outcome.decisions.append(record)
-                for message in decision.messages():
-                    counts["messages"] += 1
-                    self._send(item, (broker.name, link.setup.link), message)
+            if decisions:
+                self._record(item, link, decisions)
         for link in effect.rebuilt:
             self._touch(item, broker.name, link.setup.link)["rebuilds"] += 1
+
+    def _record(self, item: int, link: Link, decisions: list[Decision]) -> None:
+        """Record what a link decided, and send it."""
+        setup, told = link.setup, link.told
+        counts = self._touch(item, setup.broker, setup.link)
+        active, passive = len(told.active), len(told.passive)
+        for decision in decisions:
+            count_decision(counts, decision)
+            self._outcome.decisions.append(Decided(item, setup, decision, active, passive))
+            for message in decision.messages():
+                counts["messages"] += 1
+                self._send(item, (setup.broker, setup.link), message)
 
     def _send(self, item: int, direction: Direction, message: Message) -> None:
         inner = self.inner.get(direction)
@@ -322,8 +333,9 @@ class Region:
             if arrived is not None:
                 going = self._consider(run, broker, self.brokers[broker].links[link], arrived.without(link))
                 self._forward(run, broker, link, going, reached)
-        for broker, arrived in reached.items():
-            self._hand_out(run, self.brokers[broker], arrived)
+        for name, here in self.brokers.items():
+            if name in reached:
+                self._hand_out(run, here, reached[name])
         if self._measure == "item":
             self._measure_touched()
 
@@ -482,10 +494,6 @@ def _joined(one: Reached, other: Reached) -> Reached:
     return both.only(np.argsort(both.index, kind="stable"))
 
 
-@contextmanager
-def _at(arrival: Arrival) -> Iterator[None]:
-    """Let a broken invariant say at which arrival it was found."""
-    try:
-        yield
-    except InvariantError as error:
-        raise InvariantError(f"{arrival.broker}, at {arrival.record}: {error}") from error
+def _place_of(arrival: Arrival | None) -> str:
+    """Return at which arrival a broken invariant was found, for people."""
+    return "no arrival" if arrival is None else f"{arrival.broker} from {arrival.origin}, at {arrival.record}"

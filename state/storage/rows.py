@@ -188,10 +188,11 @@ REGION = "*"
 """The link of a row of `metrics` that is about a region as a whole."""
 
 
-def tables(outcome: Outcome, batches: int | Ints, seq: int = 0) -> dict[str, Columns]:
+def tables(outcome: Outcome, batches: int | Ints | None, seq: int = 0) -> dict[str, Columns]:
     """Return the rows of an outcome as columns, by table.
 
-    `batches` is the number of the batch, or that of each item; `seq` is the number of the first row.
+    `batches` is the number of the batch, or that of each item; None: items are such numbers. `seq` is that of the first
+    row.
     """
     items = {
         "decisions": np.array([decided.item for decided in outcome.decisions], np.int64),
@@ -227,8 +228,10 @@ def _concatenated(parts: Sequence[Ints]) -> Ints:
     return np.concatenate([np.empty(0, np.int64), *parts])
 
 
-def _batch_of(items: Ints, batches: int | Ints) -> list[int]:
-    return [batches] * len(items) if isinstance(batches, int) else batches[items].tolist()
+def _batch_of(items: Ints, batches: int | Ints | None) -> list[int]:
+    if isinstance(batches, int):
+        return [batches] * len(items)
+    return list((items if batches is None else batches[items]).tolist())
 
 
 def _reordered(columns: Columns, order: Ints) -> Columns:
@@ -340,5 +343,6 @@ def reject_row(refused: Refused) -> Row:
 
 def metrics_row(measured: Measured) -> Row:
     """Return a row of `metrics`, without its place: the counters of a link, and how large it is after them."""
-    counts = {count: measured.counts.get(count, 0) for count in COUNTS}
+    counts: Row = {count: measured.counts[count] for count in COUNTS}
+    counts["promised"] = float(counts["promised"])
     return {"broker": measured.broker, "link": measured.link, **counts, **measured.sizes}

@@ -16,6 +16,8 @@ from deltalake import DeltaTable, Schema, write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from access.errors import Unreachable
+from access.offsets import Span, topic_spans
 from state.errors import InvariantError, LacunaError, StateError
 from state.storage.rows import TABLES
 from streaming.archive import Archive, MarkFiles, StopArchive, claimed, places, prepare
@@ -30,7 +32,7 @@ from streaming.lake import (
     table_counts,
     table_path,
 )
-from streaming.maintenance import maintain, rebuild, topic_span
+from streaming.maintenance import maintain, rebuild
 from streaming.schemas import SCHEMAS, pack, read_sheaf, table_of
 from tests.core.test_archive_plan import settings_at, value_of
 
@@ -392,8 +394,23 @@ def test_rebuild_refuses_a_running_archive(tmp_path: Path) -> None:
 
 
 def test_rebuild_needs_kafka() -> None:
-    with pytest.raises(LacunaError, match=r"kafka\.bootstrap = 'localhost:1': Kafka must answer there"):
-        topic_span("localhost:1", "lacuna.records", deadline=0.2)
+    with pytest.raises(Unreachable, match=r"kafka\.bootstrap = 'localhost:1': no Kafka answered there within 0\.2 s"):
+        topic_spans("localhost:1", ["lacuna.records"], deadline=0.2)
+
+
+def test_rebuild_refuses_a_topic_that_lacks_what_was_archived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = archive(tmp_path)
+    run(held, some_log(30), 0)
+    settings, topic = settings_at(tmp_path), settings_at(tmp_path).topic("records")
+    cases: tuple[tuple[dict[tuple[str, int], Span], str], ...] = (
+        ({}, "it does not exist"),
+        ({(topic, 0): Span(0, 99), (topic, 1): Span(3, 99)}, r"its first records are gone \(3 of partition 1\)"),
+        ({(topic, 1): Span(0, 99)}, r"it holds 0 records in partition 0, the archive has read \d+"),
+    )
+    for spans, why in cases:
+        monkeypatch.setattr("streaming.maintenance.topic_spans", lambda *_, spans=spans: spans)
+        with pytest.raises(LacunaError, match=f"the topic {topic} does not hold all that is in the tables: {why}"):
+            rebuild(settings)
 
 
 def test_rebuild_removes_only_what_is_ours(tmp_path: Path) -> None:

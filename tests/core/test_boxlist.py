@@ -50,7 +50,7 @@ class History:
     def check_contents(self, some: BoxList) -> None:
         assert list(some) == list(self.held)
         assert len(some) == len(self.held)
-        assert some.box_count == sum(map(len, self.held.values()))
+        assert len(some._index) == sum(map(len, self.held.values()))
         assert [box.tolist() for box in some.all_keys()] == [b.tolist() for boxes in self.held.values() for b in boxes]
         for one, boxes in self.held.items():
             assert one in some
@@ -151,7 +151,7 @@ def test_what_is_removed_can_be_added_again_with_another_shape() -> None:
     some = BoxList(1)
     some.add(name(1), boxes((0, 5), (7, 9)))
     some.remove(name(1))
-    assert (len(some), some.box_count, name(1) in some) == (0, 0, False)
+    assert (len(some), len(some._index), name(1) in some) == (0, 0, False)
     some.add(name(1), boxes((5, 7)))
     assert some.boxes(name(1)) == boxes((5, 7))
     some.check()

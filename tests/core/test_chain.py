@@ -8,7 +8,7 @@ import math
 import pytest
 
 from lacuna.__main__ import main
-from lacuna.chain import chain, formula, pinwheel, shared_formula
+from lacuna.analysis.chain import chain, formula, pinwheel, shared_formula
 from state.geometry.boxes import stack
 from tests.core import naive
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from lacuna.__main__ import main
-from lacuna.client_commands import _payload, read_filter
+from lacuna.cli.options import read_filter
+from lacuna.cli.publish import read_payload
 from producers.auctions import SPACE
 from producers.produce import Pace
 from producers.workloads import WORKLOADS, Workload
@@ -150,12 +151,12 @@ def test_ranges_are_not_pruned(here: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_payload_is_json_or_text() -> None:
-    assert _payload(None) is None
-    assert _payload("hello") == "hello"
-    assert _payload('{"a": [1]}') == {"a": [1]}
-    assert _payload("12") == 12
-    assert _payload('"12"') == "12"
-    assert _payload("NaN") == "NaN"
+    assert read_payload(None) is None
+    assert read_payload("hello") == "hello"
+    assert read_payload('{"a": [1]}') == {"a": [1]}
+    assert read_payload("12") == 12
+    assert read_payload('"12"') == "12"
+    assert read_payload("NaN") == "NaN"
 
 
 def test_produce_into_a_file_needs_no_kafka(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 import lacuna
-from lacuna.client_commands import show_summary
-from lacuna.service_commands import _print_frame, say
+from lacuna.cli.console import say, show_summary
+from lacuna.cli.sql import _print_frame
 
 ODD = "[/bold] [red]x :x:"
 
@@ -29,5 +29,5 @@ def test_a_row_of_a_table_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_all_is_shown_there() -> None:
-    modules = Path(lacuna.__file__).parent.glob("*.py")
+    modules = Path(lacuna.__file__).parent.rglob("*.py")
     assert [path.name for path in modules if "import Console" in path.read_text()] == ["console.py"]

@@ -15,11 +15,11 @@ from deltalake import write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lacuna import drawing
 from lacuna.__main__ import main
-from lacuna.coverers import coverers_at, coverers_now
-from lacuna.drawing import Picture
-from lacuna.history import Source, active_after, active_at, name_of, shape_of, standing
+from lacuna.analysis import drawing
+from lacuna.analysis.certificates import coverers_at, coverers_now
+from lacuna.analysis.decision_log import Source, active_after, active_at, name_of, shape_of, standing
+from lacuna.analysis.drawing import Picture
 from lacuna.simulate import Simulation, Writer
 from state.config import Config, parse
 from state.geometry.boxes import Boxes

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lacuna.__main__ import main
-from lacuna.fit import borders, fitted
+from lacuna.analysis.fit import borders, fitted
 from producers.workloads import Workload
 from state.config import parse
 from state.curves.cells import Fitted

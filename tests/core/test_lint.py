@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lacuna.__main__ import main
-from lacuna.lint import Linter
+from lacuna.analysis.lint import Linter
 from state.config import parse
 from tests.core import naive
 from tests.core.histories import config_text, wheres

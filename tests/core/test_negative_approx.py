@@ -78,7 +78,7 @@ class World:
         self.strategy.check()
         kept = self.strategy.negative
         covered_by = {
-            one: naive.union(kept.covered_by(number, self.domain)) for one, number in self.strategy._numbers.items()
+            one: naive.union(leaves_of(kept, number, self.domain)) for one, number in self.strategy._numbers.items()
         }
         assert covered_by.keys() == self.held.keys()
         for one, cells in covered_by.items():
@@ -207,6 +207,11 @@ def test_figure_8_what_is_met_and_left_whole_would_have_cost_too_much() -> None:
     assert left
 
 
+def leaves_of(kept: Attributed, owner: int, q: Keys) -> Keys:
+    """The leaves that meet `q` and are attributed to `owner`."""
+    return kept._tree.leaves(q, owner)[1].copy()
+
+
 def chosen(select: Select, wall: int) -> str:
     """A wall leaves a rectangle on each side; the next one may be subtracted from one of them only.
 
@@ -215,7 +220,7 @@ def chosen(select: Select, wall: int) -> str:
     kept = Attributed(Space((Attribute("x", "int", 0, 19), Attribute("y", "int", 0, 9))), by_overlap=True)
     kept.cover(1, keys((wall, 0), (wall + 1, 10)), 9, select)
     kept.cover(2, keys((2, 1), (20, 9)), 2, select)
-    (mine,) = kept.covered_by(2, keys((0, 0), (20, 10)))
+    (mine,) = leaves_of(kept, 2, keys((0, 0), (20, 10)))
     return "left" if mine[0, 0] < wall else "right"
 
 
@@ -230,7 +235,7 @@ def test_volumes_are_natural_also_for_floats() -> None:
     kept = Attributed(space, by_overlap=True)
     kept.cover(1, keys((float_key(1.9), 0), (float_key(2.0), 10)), 9, "benefit")
     kept.cover(2, keys((float_key(1.0), 2), (float_key(3.5), 8)), 2, "benefit")
-    (mine,) = kept.covered_by(2, keys(*space.domain))
+    (mine,) = leaves_of(kept, 2, keys(*space.domain))
     assert mine[0, 0] == float_key(2.0), "1.5 x 6 rather than 0.9 x 6"
     kept.check()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lacuna.chain import pinwheel
+from lacuna.analysis.chain import pinwheel
 from state.geometry.boxes import Box, stack
 from state.matching.boxlist import BoxList
 from state.space import Keys

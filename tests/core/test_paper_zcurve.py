@@ -7,7 +7,8 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 
-from state.curves.zcurve import cubes_by_level, cubes_needed, leading_bits, runs_needed, z_less
+from bench.zcurve_costs import cubes_by_level, cubes_needed, leading_bits, runs_needed
+from state.curves.zcurve import z_less
 
 
 def test_section_3_1_two_squares_that_differ_by_one_row() -> None:

@@ -46,12 +46,6 @@ def test_any_history_is_matched_exactly(counted: Counted, data: st.DataObject) -
         pairs = expected(kept)
         assert list(zip(*index.holders(GRID), strict=True)) == pairs
         assert np.flatnonzero(index.holds_any(GRID)).tolist() == sorted({k for k, _ in pairs})
-        assert index.matching_all_trees(GRID)[0].tolist() == [k for k, _ in pairs]
-        which, slots = index.matching(GRID)
-        labels = np.arange(slots.max(initial=0) + 30) % 3
-        held, seen = index.tally(GRID, labels, 3)
-        assert held.tolist() == np.bincount(which, minlength=len(GRID)).tolist()
-        assert sorted(zip(*np.nonzero(seen), strict=True)) == sorted({*zip(which, labels[slots], strict=True)})
 
 
 def test_jumps_are_those_drawn_at_the_head_of_the_module() -> None:

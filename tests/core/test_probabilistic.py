@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lacuna.__main__ import main
-from lacuna.chain import pinwheel
+from lacuna.analysis.chain import pinwheel
 from lacuna.simulate import simulate
 from state.config import parse
 from state.geometry.boxes import Box, stack, unstack

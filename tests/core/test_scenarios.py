@@ -17,22 +17,24 @@ A transcript is a series of blocks: commands, a line `----`, what happened. Comm
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from state.config import parse
+from state.config import Config, parse
+from state.protocol.arrivals import Arrival, Channel
+from state.protocol.commands import Tick
 from state.protocol.events import Context, Reject, read_line
-from state.protocol.messages import Name, Publish, Request
-from state.routing.link import Link, Local
-from state.routing.overlay import Batch, Network
-from state.routing.rangetold import RangeHeard, RangeTold
+from state.protocol.messages import LOCAL, Publish
+from state.routing.link import Setup
+from state.routing.outcome import Outcome
+from state.routing.rangetold import RangeTold
+from state.routing.region import Region
 from state.routing.told import Decision
 
+FILE, CONTROL = Channel(0, 0, "events"), Channel(4, 0, "control")
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 
 
@@ -44,8 +46,9 @@ class Stage:
         self._links: list[tuple[str, str]] = []
         self._space = "x=0..9 y=0..9"
         self._strategies: dict[str, str] = {}
-        self._network: Network | None = None
-        self._hold, self._now, self._place = False, 0, 0
+        self._region: Region | None = None
+        self._made: Config
+        self._hold, self._now, self._offset = False, 0, 0
 
     # commands
 
@@ -57,16 +60,16 @@ class Stage:
 
     def do_overlay(self, *pairs: str) -> None:
         self._links = [(a, b) for a, _, b in (pair.partition("-") for pair in pairs)]
-        self._network = None
+        self._region = None
 
     def do_space(self, *attributes: str) -> None:
         self._space = " ".join(attributes)
-        self._network = None
+        self._region = None
 
     def do_strategy(self, *words: str) -> None:
         link = words[-1] if ">" in words[-1] else ""
         self._strategies[link] = " ".join(words[:-1] if link else words)
-        self._network = None
+        self._region = None
 
     def do_subscribe(self, broker: str, client: str, id: str, *words: str) -> None:
         event, where = self._options(words)
@@ -81,7 +84,7 @@ class Stage:
 
     def do_clock(self, seconds: str) -> None:
         self._now += int(seconds) * 1_000_000
-        self.network.expire(self._now, 0)
+        self._note(self.region.feed(Arrival(CONTROL, 0, self._now, "", LOCAL, Tick()), 0))
         self._after()
 
     def do_hold(self) -> None:
@@ -93,67 +96,72 @@ class Stage:
 
     def do_step(self, direction: str) -> None:
         sender, _, receiver = direction.partition(">")
-        message = self.network.channels[sender, receiver][0].message
+        message = self.region.inner[sender, receiver][0].message
         what = message.id if isinstance(message, Publish) else message.name.id
         self.lines.append(f"{receiver} takes {type(message).__name__.lower()} {what} from {sender}")
-        self.network.receive((sender, receiver), self._now)
-        self.network.check()
+        self._note(self.region.deliver((sender, receiver)))
+        self.region.check()
 
-    def do_state(self, broker: str, link: str) -> None:
-        state = self.network.groups[broker][link]
-        if isinstance(state, Link) and isinstance(state.heard, RangeHeard) and isinstance(state.told, RangeTold):
-            tables = {"heard": state.heard.table.union(), "told": state.told.told()}
+    def do_state(self, name: str, link: str) -> None:
+        broker = self.region.brokers[name]
+        if link == LOCAL:
+            self._say("heard", (name.id for name in broker.clients))
+            return
+        here = broker.links[link]
+        if isinstance(here.told, RangeTold):
+            tables = {"heard": here.heard.ranges(), "told": here.told.told()}
             self.lines += [f"{what} {_ranges(ranges.tolist()) or 'nothing'}" for what, ranges in tables.items()]
-            counted = (f"after {after}: {count}" for after, count in state.told.mine.rows().tolist())
+            counted = (f"after {after}: {count}" for after, count in here.told.mine.rows().tolist())
             self.lines.append("clients " + (", ".join(counted) or "nothing"))
             return
-        self.lines.append("heard " + (" ".join(name.id for name in state.heard) or "nothing"))
-        if isinstance(state, Link):
-            self.lines.append("active " + (" ".join(name.id for name in state.told.active) or "nothing"))
-            passive = (f"{n.id}({' '.join(c.id for c in p.coverers)})" for n, p in state.told.passive.items())
-            self.lines.append("passive " + (" ".join(passive) or "nothing"))
-            count = state.told.negative_rectangles
-            if count is not None:
-                self.lines.append(f"negative rectangles {count}")
+        rows = (row for row in broker.subscriptions if row.origin == link)
+        self._say("heard", (row.name.id for row in rows))
+        self._say("active", (name.id for name in here.told.active))
+        self._say("passive", (f"{n.id}({' '.join(c.id for c in p.coverers)})" for n, p in here.told.passive.items()))
+        count = here.told.strategy.negative_rectangles
+        if count is not None:
+            self.lines.append(f"negative rectangles {count}")
+
+    def _say(self, what: str, words: Iterable[str]) -> None:
+        self.lines.append(f"{what} {' '.join(words) or 'nothing'}")
 
     # what happens
 
-    def took(self, state: Link | Local, message: Request, cause: int) -> None:
-        pass
+    def _note(self, outcome: Outcome) -> None:
+        for decided in outcome.decisions:
+            self._decided(decided.setup, decided.decision)
+        for part in outcome.deliveries:
+            for k, name in zip(part.index.tolist(), part.names, strict=True):
+                publication = part.run.publications[k].id
+                self.lines.append(f"{part.broker} deliver {publication} to {name.client} for {name.id}")
+        for (broker, link), counts in outcome.counts.items():
+            if counts["false_positives"]:
+                self.lines.append(f"{link}>{broker} sent what nothing wanted")
+        for routed in outcome.routes:
+            for k, goes in zip(routed.reached.index.tolist(), routed.forward.tolist(), strict=True):
+                action, publication = "forward" if goes else "stop", routed.run.publications[k].id
+                self.lines.append(f"{routed.setup.broker}>{routed.setup.link} {action} {publication}")
 
-    def strayed(self, link: Link, batch: Batch, stray: NDArray[np.bool_]) -> None:
-        if stray[0]:
-            self.lines.append(f"{link.setup.link}>{link.setup.broker} {batch.publications[0].id} came for nothing")
-
-    def decided(self, link: Link, decisions: Sequence[Decision], cause: int) -> None:
-        for d in decisions:
-            text = f"{link.setup.broker}>{link.setup.link} {d.action} {d.name.id}: {d.reason}"
-            if d.coverers:
-                text += f" ({' '.join(name.id for name in d.coverers)})"
-            if d.witness:
-                where = self.network.config.space.describe(d.witness.lo, d.witness.hi)
-                text += " at " + " ".join(f"{name}={_brief(ends)}" for name, ends in where.items())
-            if d.ranges:
-                news = (("+", d.ranges.added), ("-", d.ranges.removed))
-                text += "".join(f" {sign}{_ranges(ranges)}" for sign, ranges in news if ranges)
-            self.lines.append(text)
-
-    def routed(self, link: Link, origin: str, batch: Batch, forward: NDArray[np.bool_]) -> None:
-        action = "forward" if forward[0] else "stop"
-        self.lines.append(f"{link.setup.broker}>{link.setup.link} {action} {batch.publications[0].id}")
-
-    def delivered(self, local: Local, batch: Batch, which: Sequence[int], names: Sequence[Name]) -> None:
-        self.lines += [
-            f"{name.broker} deliver {batch.publications[0].id} to {name.client} for {name.id}" for name in names
-        ]
+    def _decided(self, setup: Setup, d: Decision) -> None:
+        text = f"{setup.broker}>{setup.link} {d.action} {d.name.id}: {d.text}"
+        if d.coverers:
+            text += f" ({' '.join(name.id for name in d.coverers)})"
+        if d.witness:
+            where = setup.space.describe(d.witness.lo, d.witness.hi)
+            text += " at " + " ".join(f"{name}={_brief(ends)}" for name, ends in where.items())
+        if d.ranges:
+            news = (("+", d.ranges.added), ("-", d.ranges.removed))
+            text += "".join(f" {sign}{_ranges(ranges)}" for sign, ranges in news if ranges)
+        self.lines.append(text)
 
     # machinery
 
     @property
-    def network(self) -> Network:
-        if self._network is None:
-            self._network = Network(parse(self._config()), self)
-        return self._network
+    def region(self) -> Region:
+        if self._region is None:
+            self._made = parse(self._config())
+            self._region = Region("all", self._made.setups(), measure="never", logs=False)
+        return self._region
 
     def _config(self) -> str:
         strategies = {"": '"auto"'} | self._strategies
@@ -174,20 +182,21 @@ class Stage:
         return event, where
 
     def _feed(self, event: dict[str, Any]) -> None:
-        config = self.network.config
+        region, config = self.region, self._made
         line = json.dumps(event).encode()
-        _, _, message = read_line(Context(config.space, config.overlay.brokers), line, self._now, self._place)
-        self._place += 1
+        _, _, message = read_line(Context(config.space, config.overlay.brokers), line, self._now, self._offset)
+        self._offset += 1
         if isinstance(message, Reject):
             self.lines.append(f"reject {message.rule}: {message.message}")
             return
-        self.network.feed(event["broker"], message, self._now, self._place)
+        arrival = Arrival(FILE, self._offset, self._now, event["broker"], LOCAL, message)
+        self._note(region.feed(arrival, self._offset))
         self._after()
 
     def _after(self) -> None:
-        if not self._hold:
-            self.network.settle(self._now)
-        self.network.check()
+        while self.region.waiting and not self._hold:
+            self._note(self.region.deliver(next(iter(self.region.waiting))))
+        self.region.check()
 
 
 def _attribute(word: str) -> str:

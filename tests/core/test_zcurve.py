@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.zcurve_costs import cubes_by_level, cubes_needed, runs_needed
 from state.curves.zcurve import (
     ENOUGH,
     EVERYTHING,
@@ -21,9 +22,6 @@ from state.curves.zcurve import (
     ZCurve,
     _enter,
     _leave,
-    cubes_by_level,
-    cubes_needed,
-    runs_needed,
     z_less,
 )
 from state.errors import InvariantError

@@ -20,7 +20,9 @@ import deltalake
 import pytest
 from kafka import KafkaConsumer, TopicPartition
 
+from access.offsets import topic_spans
 from state.config import Config, parse
+from state.protocol.topics import Topics
 from state.storage.rows import TABLES
 from tests.core.shell import Shell
 
@@ -148,7 +150,7 @@ class Job:
         return int(json.loads(lines[1])["batchTimestampMs"]), dict(json.loads(lines[2]))
 
     def topic(self, name: str) -> str:
-        return f"{self.config.kafka.prefix}.{name}"
+        return Topics(self.config.kafka.prefix).of(name)
 
     def quiet(self) -> bool:
         """Everything in the router's topics is in a committed batch."""
@@ -162,9 +164,9 @@ class Job:
         planned, committed = self.batches(query), self.committed(query)
         if not planned or not committed or planned[-1] != committed[-1]:
             return False
-        ends = topic_ends(self.config.kafka.bootstrap, [self.topic(name) for name in names])
+        spans = topic_spans(self.config.kafka.bootstrap, [self.topic(name) for name in names])
         done = self.plan(query, planned[-1])[1]
-        reached = all(done.get(topic, {}).get(str(part), 0) >= end for (topic, part), end in ends.items())
+        reached = all(done.get(topic, {}).get(str(part), 0) >= span.next for (topic, part), span in spans.items())
         return reached and self.batches(query)[-1] == planned[-1]
 
     def settle(self) -> None:
@@ -190,15 +192,6 @@ class Job:
             moment, ends = self.plan("router", batch)
             shell.run_planned(batch, {t: ends.get(t, {}).get("0", 0) for t in inputs}, moment * 1000)
         return shell
-
-
-def topic_ends(bootstrap: str, topics: list[str]) -> dict[tuple[str, int], int]:
-    consumer = KafkaConsumer(bootstrap_servers=bootstrap)
-    try:
-        parts = [TopicPartition(t, p) for t in topics for p in sorted(consumer.partitions_for_topic(t) or ())]
-        return {(part.topic, part.partition): end for part, end in consumer.end_offsets(parts).items()}
-    finally:
-        consumer.close()
 
 
 def read_topic(bootstrap: str, topic: str) -> list[tuple[int, bytes | None, bytes]]:

@@ -22,13 +22,13 @@ from typing import Any
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 
+from access.topics import ensure_topics
 from lacuna.__main__ import main
 from producers.client import Client
 from producers.deliveries import Delivery
 from producers.errors import EventRefused, NotConfirmed, TopicMissing, Unreachable
 from producers.produce import produce_to_kafka
 from producers.sender import WINDOW
-from producers.topics import ensure_topics
 from producers.workloads import Workload
 from state.config import Config, Kafka, parse
 from state.protocol.commands import Wish, read_wish

@@ -19,7 +19,7 @@ import deltalake
 import pyspark
 import pytest
 
-from producers.topics import ensure_topics
+from access.topics import ensure_topics
 from producers.workloads import Workload
 from tests.system.live import Job, infra, wait_until
 from tests.system.test_live import check_everything, send, split

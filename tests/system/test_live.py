@@ -19,8 +19,8 @@ import polars
 import pytest
 from kafka import KafkaProducer
 
+from access.topics import ensure_topics
 from producers.sender import Sender
-from producers.topics import ensure_topics
 from producers.workloads import Workload
 from state.config import parse
 from state.protocol.events import Context, Reject, read

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from producers.topics import ensure_topics
+from access.topics import ensure_topics
 from producers.workloads import Workload
 from state.config import parse
 from tests.system.live import Job

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer
 
+from access.topics import ensure_topics
 from lacuna.__main__ import main
 from producers.sender import Sender
-from producers.topics import ensure_topics
 from producers.workloads import Workload
 from state.config import parse
 from tests.system.live import Job, infra

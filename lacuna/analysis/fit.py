@@ -1,44 +1,38 @@
-"""`lacuna fit`: learn cells from what was published, and write them into the configuration.
+"""Fitting: learn cells from publications, and write them into a configuration.
 
-Cells of equal size waste most of themselves where nothing is published. Here each attribute's borders are chosen so
-that about as many publications lie between any two (section 6.3 of the MICS paper); a value published so often that it
-fills a cell gets one of its own. From the subscriptions is learned how much each attribute tells: the share of
-publications that a subscription asks for in this attribute alone, the mean over all; `dims = "selective:N"` goes by it.
+Cells of equal size are mostly wasted on places where nothing is published. Here the borders of each attribute are
+chosen such that about as many publications lie between any two (section 6.3 of the MICS paper); a value published so
+often that it fills a cell gets a cell of its own. Subscriptions show how selective each attribute is: the share of
+publications that a subscription asks for in this attribute alone, averaged over all. `dims = "selective:N"` uses it.
 
-Both are read from a file of events or from the topics; the Delta tables hold no values of publications. The section
-`[cells]` of the configuration is replaced, every other byte of it stays; that is checked before anything is written.
+The section `[cells]` of the configuration is replaced, and every other byte stays. That is checked before anything is
+written.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
-import sys
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lacuna.client_commands import show_summary
-from lacuna.config_file import read_config, read_text
-from lacuna.steps import steps
-from producers.history import past_events
 from state.config import Config, parse
 from state.curves.cells import BITS
 from state.errors import LacunaError
-from state.protocol.events import Context, Reject, read_line
+from state.protocol.events import Reject
 from state.protocol.messages import Message, Publish, Subscribe
 from state.space import Attribute, Keys, Space
 
 HEADER = re.compile(r"\s*\[\[?\s*([A-Za-z0-9_-]+|\"[^\"]*\"|'[^']*')\s*[.\]].*")
-"""A line that begins a table of TOML; the group is the first part of its name."""
+"""A line that begins a TOML table; the group is the first part of its name."""
 ON_A_LINE = 8
 MOST_BITS = 12
-"""More borders than 4,095 an attribute are not for a file that people read."""
+"""The limit: a file that people read should not hold more than 4,095 borders an attribute."""
 
 
 @dataclass
@@ -50,7 +44,7 @@ class Sample:
     boxes: list[Keys] = field(default_factory=list)
 
     def take(self, messages: Iterable[Message | Reject]) -> int:
-        """Learn from messages; what is neither a publication nor a subscription says nothing. How many were refused."""
+        """Learn from the publications and subscriptions among these messages. Return how many were refused."""
         refused = 0
         for message in messages:
             refused += isinstance(message, Reject)
@@ -61,7 +55,7 @@ class Sample:
         return refused
 
     def cells(self, bits: int) -> dict[str, dict[str, Any]]:
-        """What was learned, attribute by attribute, as the section `[cells]` has it."""
+        """Return what was learned by attribute, in the form of the section `[cells]`."""
         if not self.points:
             raise LacunaError("there is no publication to learn from. Remedy: name a file or a Kafka that has some")
         columns = np.sort(self.space.points(self.points), axis=0)
@@ -76,12 +70,12 @@ class Sample:
 
 
 def borders(attribute: Attribute, keys: Keys, bits: int) -> list[int]:
-    """At most `2^bits - 1` borders with about as many of the sorted keys between any two.
+    """Return at most `2^bits - 1` borders with about as many of the sorted keys between any two.
 
     >>> borders(Attribute("n", "int", 0, 99), np.array([1, 2, 3, 4, 5, 6, 7, 8]), 2)
     [3, 5, 7]
     >>> borders(Attribute("n", "int", 0, 99), np.array([5] * 9 + [7, 9, 11]), 2)
-    [5, 6]
+    [5, 6, 7]
     """
     cells = 1 << min(bits, max(1, len(keys).bit_length()))
     at = keys[np.arange(1, cells) * len(keys) // cells]
@@ -92,7 +86,7 @@ def borders(attribute: Attribute, keys: Keys, bits: int) -> list[int]:
 
 
 def _share(sides: Keys, keys: Keys) -> float:
-    """The share of sorted keys in the union of half-open intervals `(n, 2)`."""
+    """Return the share of sorted keys in the union of half-open intervals `(n, 2)`."""
     inside = np.zeros(len(keys) + 1, np.int64)
     np.add.at(inside, np.searchsorted(keys, sides[:, 0]), 1)
     np.add.at(inside, np.searchsorted(keys, sides[:, 1]), -1)
@@ -103,7 +97,7 @@ def _share(sides: Keys, keys: Keys) -> float:
 
 
 def with_cells(text: str, cells: dict[str, dict[str, Any]]) -> str:
-    """A configuration's text with another section `[cells]`; everything else as it was."""
+    """Return the text of a configuration with its section `[cells]` replaced and everything else unchanged."""
     kept: list[str] = []
     remarks: list[str] | None = None  # while a section is left out: what may belong to the next one
     for line in text.splitlines(keepends=True):
@@ -119,7 +113,7 @@ def with_cells(text: str, cells: dict[str, dict[str, Any]]) -> str:
 
 
 def _is_header(line: str) -> bool:
-    """Is it a table's header by itself, not a line of a list?"""
+    """Return True for the header of a table, False for a line of a list that looks like one."""
     try:
         tomllib.loads(line)
     except tomllib.TOMLDecodeError:
@@ -146,7 +140,7 @@ def _text(value: object) -> str:
 
 
 def fitted(text: str, cells: dict[str, dict[str, Any]]) -> tuple[str, Config]:
-    """The new text and what it means; refused if anything but `[cells]` would change."""
+    """Return the new text, parsed too. Raises `LacunaError` if anything but `[cells]` would change."""
     new = with_cells(text, cells)
     before = tomllib.loads(text) | {"cells": cells}
     try:
@@ -162,7 +156,7 @@ def fitted(text: str, cells: dict[str, dict[str, Any]]) -> tuple[str, Config]:
 
 
 def configured_bits(text: str) -> int:
-    """The bits that the configured strategy has, or the default."""
+    """Return the bits of the configured strategy, or the default."""
     routing = tomllib.loads(text).get("routing", {})
     strategy = routing.get("strategy") if isinstance(routing, dict) else None
     bits = strategy.get("bits") if isinstance(strategy, dict) else None
@@ -170,65 +164,7 @@ def configured_bits(text: str) -> int:
 
 
 def write(path: Path, text: str) -> None:
-    """Replace a file at once."""
+    """Replace a file atomically."""
     draft = path.with_name(f".{path.name}.fit")
     draft.write_text(text, encoding="utf-8")
     draft.replace(path)
-
-
-# The command
-
-
-def add_fit(sub: Any) -> None:
-    command = sub.add_parser(
-        "fit",
-        help="learn cells from publications, and write them into the configuration",
-        description='Learn where publications are, for strategy mics with cells = "fitted", and how much each '
-        'attribute tells, for dims = "selective:N". Replaces the section [cells] of the configuration, nothing else.',
-    )
-    command.add_argument(
-        "events", nargs="?", help="an events file, JSON lines; - for standard input; left out: the topics of Kafka"
-    )
-    command.add_argument(
-        "--config", default="lacuna.toml", metavar="F", help="the configuration (default: %(default)s)"
-    )
-    command.add_argument("--bits", type=int, choices=range(1, 13), metavar="N", help="default: the strategy's, or 8")
-    command.add_argument("--out", metavar="F", help="write there, and leave the configuration as it is")
-    command.add_argument("--json", action="store_true", help="print the summary as one JSON object")
-    command.set_defaults(run=run_fit)
-
-
-def run_fit(args: argparse.Namespace) -> int:
-    text = read_text(args.config)
-    config = read_config(args.config, routing=False)  # what is to be learned may already be asked for there
-    sample = Sample(config.space)
-    refused = sample.take(past(config) if args.events is None else messages_in(config, lines_of(args.events)))
-    bits = args.bits or configured_bits(text)
-    new, _ = fitted(text, sample.cells(bits))
-    write(Path(args.out or args.config), new)
-    summary = {"publications": len(sample.points), "subscriptions": len(sample.boxes), "refused": refused}
-    show_summary({**summary, "bits": bits, "written": args.out or args.config}, "cells", as_json=args.json)
-    return 0
-
-
-def past(config: Config) -> Iterator[Message | Reject]:
-    """What was published and asked for, as far as the topics still have it."""
-    return (message for _, message in past_events(config, ("publish", "subscribe")))
-
-
-def lines_of(path: str) -> Iterator[bytes]:
-    """The lines of a file, or of standard input."""
-    if path == "-":
-        yield from sys.stdin.buffer
-        return
-    with Path(path).open("rb") as file, steps() as step:
-        for number, line in enumerate(file):
-            yield line
-            if number % 100_000 == 0:
-                step(f"learning from {path}, line {number + 1:,}")
-
-
-def messages_in(config: Config, lines: Iterable[bytes]) -> Iterator[Message | Reject]:
-    """The events of a file."""
-    context = Context(config.space, config.overlay.brokers)
-    return (read_line(context, line, 0, place)[2] for place, line in enumerate(lines) if line.strip())

@@ -1,13 +1,12 @@
 """`lacuna demo`: everything on this machine, from nothing to a checked report, ending by itself.
 
-A real Kafka, the real job, a seeded workload. The subscriptions go first, and publications follow when the overlay is
-quiet, so that who must get what is beyond doubt; then every delivery is compared with a brute-force oracle that knows
-nothing of brokers, boxes or keys: it compares plain values.
+A real Kafka, the real job, a seeded workload. The subscriptions are sent first and the publications when the overlay is
+quiet, so that it is certain which deliveries must come. Every delivery is then compared with a brute-force oracle that
+knows nothing of brokers, boxes or keys: it compares plain values.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import logging
 import shutil
@@ -26,12 +25,13 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from lacuna.config_file import parse_strategy
-from lacuna.console import console
+from access.topics import ensure_topics
+from lacuna.cli.config_file import parse_strategy
+from lacuna.cli.console import console
+from lacuna.cli.options import Args, Parser, add_json
+from lacuna.cli.progress import Step, steps
 from lacuna.local import local_kafka, spark_jars
-from lacuna.steps import Step, steps
 from producers.sender import Sender
-from producers.topics import ensure_topics
 from producers.workloads import Event, Workload
 from state.config import Config, parse
 from state.storage.rows import TABLES
@@ -63,7 +63,26 @@ checkpoint = "HOME/checkpoint"
 Delivery = tuple[str, str, str, str]
 
 
-def run_demo(args: argparse.Namespace) -> int:
+def declare(command: Parser) -> None:
+    """Describe the command and add its options."""
+    command.description = (
+        "Start a Kafka and the job, send a seeded workload, check every delivery, print a report, stop."
+    )
+    command.add_argument(
+        "--home", default=".lacuna/demo", metavar="DIR", help="replaced if it exists (default: %(default)s)"
+    )
+    command.add_argument("--subscriptions", type=int, default=1000, metavar="N", help="default: %(default)s")
+    command.add_argument("--publications", type=int, default=5000, metavar="N", help="default: %(default)s")
+    command.add_argument("--workload", default="zipf", choices=("uniform", "zipf", "clustered"))
+    command.add_argument(
+        "--strategy", default="auto", metavar="S", help="a name or a TOML table (default: %(default)s)"
+    )
+    command.add_argument("--seed", type=int, default=1, metavar="N")
+    add_json(command, "print the report as one JSON object")
+
+
+def run(args: Args) -> int:
+    """Run the demo and show its report. The exit code is 1 if a delivery is missing, false or repeated."""
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     parse_strategy(args.strategy)  # refused before anything is started
     home = Path(args.home)
@@ -94,7 +113,7 @@ def _config(home: Path, bootstrap: str, strategy: str) -> Config:
 
 @dataclass
 class Facts:
-    """What the run showed."""
+    """Times and counts of the run, and the events that were sent."""
 
     seconds: dict[str, float]
     batches: int
@@ -177,13 +196,13 @@ def _by_link(decisions: pa.Table) -> dict[str, dict[str, int]]:
 
 
 def _flooded(config: Config, events: list[Event]) -> int:
-    """What flooding would have sent: every subscribe and unsubscribe once over every link."""
+    """Return the messages that flooding would have sent: every subscribe and unsubscribe once over every link."""
     changes = len([event for event in events if event["kind"] != "publish"])
     return changes * (len(config.overlay.brokers) - 1)
 
 
 def expected_deliveries(config: Config, events: list[Event]) -> set[Delivery]:
-    """The oracle: who must get what, by comparing plain values, one subscription after another."""
+    """Return the deliveries that must come (the oracle): compare plain values, one subscription after another."""
     publications = [event for event in events if event["kind"] == "publish"]
     values = {a.name: np.array([p["at"][a.name] for p in publications]) for a in config.space.attributes}
     cancelled = {(e["broker"], e["client"], e["id"]) for e in events if e["kind"] == "unsubscribe"}
@@ -240,6 +259,6 @@ def _show(report: dict[str, Any], config: Config) -> None:
 
 
 def _shortest(path: Path) -> Path:
-    """A path as one would type it here."""
+    """Return the path as a person would type it in the current folder."""
     full = path.resolve()
     return full.relative_to(Path.cwd()) if full.is_relative_to(Path.cwd()) else path

@@ -2,7 +2,7 @@
 
 kafka-python retries on its own until a deadline and then raises, each of its classes in its own way; it also reports
 through `logging`, which without configuration goes to standard error, line after line. Here the raising becomes one
-error with value, rule and remedy, and the reports go only to who configured logging.
+error with value, rule and remedy, and the reports go only where logging is configured.
 """
 
 from __future__ import annotations
@@ -16,12 +16,10 @@ from kafka.errors import KafkaError
 from kafka.net.compat import KafkaNetClient
 from kafka.partitioner.default import DefaultPartitioner, murmur2
 
-from producers.errors import Unreachable
+from access import DEADLINE
+from access.errors import Unreachable
 from state.errors import ConfigError
 from state.protocol.events import MOST_BYTES
-
-DEADLINE = 10.0
-"""Seconds that Kafka may take to answer."""
 
 LINGER_MS = 20
 BATCH_BYTES = 1 << 17
@@ -48,7 +46,7 @@ class KeyPartitioner(DefaultPartitioner):  # type: ignore[misc]
 
 
 def connect_producer(bootstrap: str, deadline: float = DEADLINE) -> Any:
-    """A `KafkaProducer` that loses nothing and repeats nothing."""
+    """Return a `KafkaProducer` that loses nothing and repeats nothing."""
     return _connected(
         KafkaProducer,
         bootstrap,
@@ -66,14 +64,16 @@ def connect_producer(bootstrap: str, deadline: float = DEADLINE) -> Any:
     )
 
 
-def connect_consumer(bootstrap: str, deadline: float = DEADLINE, group: str | None = None) -> Any:
-    """A `KafkaConsumer` that sees only what is committed, and commits only when told to."""
+def connect_consumer(
+    bootstrap: str, deadline: float = DEADLINE, group: str | None = None, *, committed: bool = True
+) -> Any:
+    """Return a `KafkaConsumer` that commits only when told to, and by default sees only committed records."""
     return _connected(
         KafkaConsumer,
         bootstrap,
         deadline,
         group_id=group,
-        isolation_level="read_committed",
+        isolation_level="read_committed" if committed else "read_uncommitted",
         enable_auto_commit=False,
         auto_offset_reset="earliest",
         allow_auto_create_topics=False,
@@ -81,12 +81,12 @@ def connect_consumer(bootstrap: str, deadline: float = DEADLINE, group: str | No
 
 
 def connect_admin(bootstrap: str, deadline: float = DEADLINE) -> Any:
-    """A `KafkaAdminClient`."""
+    """Return a `KafkaAdminClient`."""
     return _connected(KafkaAdminClient, bootstrap, deadline)
 
 
 def _connected(kind: Callable[..., Any], bootstrap: str, deadline: float, **options: Any) -> Any:
-    """What `kind` makes. Where it fails, the thread that it already started is ended: it would stay for ever."""
+    """Create a client of this kind. If that fails, end the thread that it has started, which would never end."""
     opened: list[Any] = []
 
     def client(**settings: Any) -> Any:

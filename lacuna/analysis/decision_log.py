@@ -1,13 +1,13 @@
-"""What the tables remember about subscriptions: decisions, read from the lake or from the files of a simulation.
+"""The decision log: decisions about subscriptions, read from the lake or from the files of a simulation.
 
 The lake is read by delta-rs; Spark is not needed. Rows come as `state.storage.rows` makes them: `witness` as a filter,
 `shape` as a list of filters (the disjoint boxes of the subscription), or null.
 
-Order. A simulation writes its rows in the order in which things happened; `batch` is there the line that was the cause,
-which with a seed is no order. In the lake files come back in any order, but all rows of one link come from one group:
-by batch, and within a batch by `seq`. (Rows of a version without `seq` stay as they are found.) What a neighbour was
-told at any moment is then the sum of the rows before it: `forward` and `promote` add a subscription, `cancel` takes it
-away.
+Order. A simulation writes its rows in the order of events; its `batch` is the line that caused the row, which with a
+seed is no order. The lake returns files in any order, but all rows of one link come from one group: they are sorted by
+batch, and within a batch by `seq`. (Rows of a version without `seq` keep the order in which they are found.) The
+subscriptions that a neighbour was told of at any moment follow from the rows before it: `forward` and `promote` add a
+subscription, `cancel` removes it.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ TOLD = ("forward", "promote")
 GONE = ("cancel", "drop")
 """Actions after which the neighbour is not told, and the shape is not recorded."""
 STILL_THERE = ("replaced", "covered by a later one")
-"""Reasons of a cancel after which the subscription stands. The next row withholds it; under `mics` there is none."""
+"""Reasons of a cancel after which the subscription still stands. A row that withholds it follows, except in `mics`."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where the rows are: the lake of a configuration, or a folder that `simulate --out` wrote."""
+    """The source of the rows: the lake of a configuration, or a folder that `simulate --out` wrote."""
 
     config: Config
     folder: Path | None = None
 
     def decisions(self, **equal: str) -> list[Row]:
-        """The decisions whose columns have these values, those of each link in the order in which they were made."""
-        return self._lines(equal) if self.folder else sorted(self._lake(equal), key=_place)
+        """Return the decisions whose columns have these values, those of each link in the order of deciding."""
+        return self._lines(equal) if self.folder else sorted(self._lake(equal), key=_order)
 
     @property
     def where(self) -> str:
-        """The place, for messages."""
+        """The path of the source, for messages."""
         return str(self.folder or self.config.lake.path)
 
     def _lines(self, equal: dict[str, str]) -> list[Row]:
@@ -59,7 +59,7 @@ class Source:
             return [row for row in rows if all(row[column] == value for column, value in equal.items())]
 
     def _lake(self, equal: dict[str, str]) -> list[Row]:
-        from deltalake import DeltaTable  # here: reading files needs neither of the two
+        from deltalake import DeltaTable  # here: reading files needs neither
         from pyarrow import compute
 
         path = f"{self.config.lake.path.rstrip('/')}/decisions"
@@ -73,14 +73,14 @@ class Source:
         return [_plain(row) for row in DeltaTable(path).to_pyarrow_dataset().to_table(filter=wanted).to_pylist()]
 
 
-def _place(row: Row) -> tuple[int, int]:
-    """Where a row of the lake stands among those of its link."""
+def _order(row: Row) -> tuple[int, int]:
+    """Return the sort key of a row among those of its link."""
     seq = row.get("seq")
     return int(row["batch"]), -1 if seq is None else int(seq)
 
 
 def _plain(row: Row) -> Row:
-    """A row of the Delta table as a simulation would have written it."""
+    """Return a row of the Delta table in the form that a simulation writes."""
     for column in ("witness", "shape"):
         row[column] = None if row[column] is None else json.loads(row[column])
     moment: datetime = row["time"]
@@ -89,43 +89,43 @@ def _plain(row: Row) -> Row:
 
 
 def name_of(row: Row) -> Name:
-    """Whose subscription a row is about."""
+    """Return the name of the subscription that a row is about."""
     return Name(row["home"], row["client"], row["subscription"])
 
 
 def shape_of(space: Space, row: Row) -> Boxes | None:
-    """The boxes of a row's subscription, if they were recorded."""
+    """Return the boxes of a row's subscription, or None if they were not recorded."""
     if row["shape"] is None:
         return None
     return tuple(box for where in row["shape"] for box in boxes_where(space, where))
 
 
 def witness_of(space: Space, row: Row) -> Boxes:
-    """The witness of a row, as at most one box."""
+    """Return the witness of a row, as at most one box."""
     return () if row["witness"] is None else boxes_where(space, row["witness"])
 
 
 def stands(row: Row) -> bool:
-    """Does the subscription stand after this row? One that is replaced does, in its new shape."""
+    """Return True if the subscription stands after this row. A replaced one stands, in its new shape."""
     return row["action"] not in GONE or row["reason"] in STILL_THERE
 
 
-def active_at(space: Space, rows: Sequence[Row], place: int) -> dict[Name, Boxes | None]:
-    """What the neighbour counted as told when row `place` of a link's rows was decided, without that one itself.
+def active_at(space: Space, rows: Sequence[Row], index: int) -> dict[Name, Boxes | None]:
+    """Return what the neighbour had been told when row `index` of a link's rows was decided, without that row.
 
-    What is promoted stands in front of the cancel, or the new shape, that made it necessary: make before break. It was
-    decided without what is cancelled, and with the new shape.
+    A promotion comes before the cancel, or the new shape, that makes it necessary: make before break. It was decided
+    without the cancelled subscription, or with the new shape.
     """
-    before = list(rows[:place])
-    if rows[place]["action"] == "promote":
-        before += [row for row in rows[place + 1 :] if row["action"] != "promote"][:1]
+    before = list(rows[:index])
+    if rows[index]["action"] == "promote":
+        before += [row for row in rows[index + 1 :] if row["action"] != "promote"][:1]
     active = active_after(space, before)
-    active.pop(name_of(rows[place]), None)
+    active.pop(name_of(rows[index]), None)
     return active
 
 
 def active_after(space: Space, rows: Iterable[Row]) -> dict[Name, Boxes | None]:
-    """What the neighbour counts as told after these rows of a link; None where the shape was not recorded."""
+    """Return the subscriptions that the neighbour knows after these rows of a link; None for a shape not recorded."""
     told: dict[Name, Row] = {}
     for row in rows:
         if row["action"] in TOLD:
@@ -136,7 +136,7 @@ def active_after(space: Space, rows: Iterable[Row]) -> dict[Name, Boxes | None]:
 
 
 def standing(space: Space, rows: Iterable[Row]) -> dict[Name, Boxes]:
-    """The clients' subscriptions that stand, as far as their own broker recorded the shapes that they have now."""
+    """Return the clients' subscriptions that stand and whose present shapes their own broker recorded."""
     last: dict[Name, Row] = {}
     for row in rows:
         name = name_of(row)

@@ -8,10 +8,10 @@
 | `deliveries`               | client    | 4          | Kafka's default    | many keys, many readers                   |
 | `records`                  | group     | 1          | for ever           | the tables can be rebuilt from it         |
 
-Kept for ever costs disk, and is what makes the tables and the state things that can be made anew. Whoever needs the
-room sets `retention.ms` on the topic; what then cannot be done any more is refused with the reason.
+Keeping records for ever costs disk, and allows the tables and the state to be rebuilt from the topics. To limit the
+cost, set `retention.ms` on the topic; an operation that needs deleted records is then refused with the reason.
 
-Topics that are there stay as they are. Several programs may do this at once: who comes second finds them made.
+Existing topics are not changed. Several programs may create topics at the same time: the second finds them created.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from typing import Any
 
 from kafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
-from producers.connection import DEADLINE, connect_admin
-from producers.errors import KafkaFailed, Unreachable
+from access import DEADLINE
+from access.connection import connect_admin
+from access.errors import KafkaFailed, Unreachable
 from state.protocol.topics import Topics
 
 PAUSE = 0.1
@@ -42,7 +43,7 @@ def ensure_topics(
     replication: int = 1,
     deadline: float = DEADLINE,
 ) -> list[str]:
-    """Create the topics that are missing and wait until all can be used; the names of those created."""
+    """Create the missing topics and wait until all can be used. Return the names of the created ones."""
     topics = Topics(prefix)
     partitions = dict.fromkeys(topics.events, event_partitions) | {
         topics.links: link_partitions,
@@ -50,14 +51,14 @@ def ensure_topics(
         topics.records: record_partitions,
     }
     configs = {topics.links: LARGE, topics.records: LARGE | FOR_EVER} | dict.fromkeys(topics.events[:2], FOR_EVER)
-    wishes = {
+    wanted = {
         topic: {"num_partitions": count, "replication_factor": replication, "configs": configs.get(topic, {})}
         for topic, count in partitions.items()
     }
     ends = time.monotonic() + deadline
     admin = connect_admin(bootstrap, deadline)
     try:
-        created = _create(admin, bootstrap, wishes, ends)
+        created = _create(admin, bootstrap, wanted, ends)
         admin.wait_for_topics(list(topics.all), timeout_ms=max(1.0, ends - time.monotonic()) * 1000)
         return created
     except KafkaError:
@@ -66,9 +67,9 @@ def ensure_topics(
         admin.close()
 
 
-def _create(admin: Any, bootstrap: str, wishes: dict[str, dict[str, Any]], ends: float) -> list[str]:
+def _create(admin: Any, bootstrap: str, wanted: dict[str, dict[str, Any]], ends: float) -> list[str]:
     there = set(admin.list_topics())
-    missing = {topic: wish for topic, wish in wishes.items() if topic not in there}
+    missing = {topic: settings for topic, settings in wanted.items() if topic not in there}
     created: list[str] = []
     while missing:
         timeout = max(1.0, ends - time.monotonic()) * 1000
@@ -83,7 +84,7 @@ def _create(admin: Any, bootstrap: str, wishes: dict[str, dict[str, Any]], ends:
 
 
 def _settled(topic: dict[str, Any], bootstrap: str, *, may_wait: bool) -> bool:
-    """Whether a topic is there now; False if it is worth another try."""
+    """Return True if the topic exists now, False if creating it is worth a retry. Raises `KafkaFailed` otherwise."""
     error = for_code(topic["error_code"])
     if topic["error_code"] == 0 or error is TopicAlreadyExistsError:
         return True

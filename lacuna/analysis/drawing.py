@@ -1,13 +1,13 @@
-"""A decision as a picture, in two attributes: what was active, what was uncovered, the subscription, the witness.
+"""A decision as a picture in two attributes: active subscriptions, the uncovered part, the subscription, the witness.
 
-Where those that covered a withheld subscription are not all active any more, the picture is of now: see `coverers`.
+If the coverers of a withheld subscription are not all active any more, the picture shows the present: `certificates`.
 
-With more than two attributes the picture is a slice, not a projection: the other attributes stand still at the low
-corner of the witness (or of the subscription, where there is no witness), and what does not reach that slice is not
-drawn. A projection would show boxes on top of each other that never meet.
+With more than two attributes the picture is a slice, not a projection: the other attributes are fixed at the low corner
+of the witness (or of the subscription, where there is no witness), and boxes that do not reach the slice are not drawn.
+A projection would show boxes on top of each other that never meet.
 
-The uncovered part is computed anew from what was active at that moment, in the slice: the negative rectangles of the
-picture. A strategy that keeps others, or none, decides the same where it is exact.
+The uncovered part is recomputed in the slice from what was active at that moment: the negative rectangles of the
+picture. A strategy that keeps other rectangles, or none, decides the same where it is exact.
 
 In a space of one attribute intervals are drawn as bars, one above the other.
 """
@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from lacuna.coverers import Active, coverers_now
-from lacuna.history import Source, name_of, shape_of, stands, witness_of
+from lacuna.analysis.certificates import Active, coverers_now
+from lacuna.analysis.decision_log import Source, name_of, shape_of, stands, witness_of
 from state.errors import LacunaError
 from state.geometry.boxes import Boxes, stack
 from state.geometry.negative import NegativeTree
@@ -39,7 +39,7 @@ WHOLE: Lane = (0.0, 1.0)
 
 
 def draw(source: Source, name: Name, link: str, file: str, attributes: list[str] | None) -> str:
-    """Draw the last decision about a subscription on a link, and its circumstances; the file."""
+    """Draw the last decision about a subscription on a link, with what was active there. Return the file."""
     space = source.config.space
     if Path(file).suffix.lower() not in FORMATS:
         raise LacunaError(f"--draw {file}: a drawing is a {' or '.join(FORMATS)} file. Remedy: name it so")
@@ -51,13 +51,13 @@ def draw(source: Source, name: Name, link: str, file: str, attributes: list[str]
         remedy = f"draw another link; a filter of more than {MOST_SHAPE} boxes is recorded on none"
         raise LacunaError(f"{name.id}: its filter was not recorded on {link}. Remedy: {remedy}")
     there = coverers_now(space, rows, place)
-    picture = Picture(space, chosen, rows[place], there.active, there.names or (), now=there.anew)
+    picture = Picture(space, chosen, rows[place], there.active, there.names or (), now=there.recomputed)
     picture.save(file, f"{name.id} of {name.client} at {name.broker}, {link}")
     return file
 
 
 def _is_recorded(row: Row) -> bool:
-    """Is there anything to draw? Beyond the first link `mics` knows no boxes, but it may have a witness."""
+    """Return True if there is anything to draw. Beyond the first link `mics` knows no boxes, but may have a witness."""
     return row["shape"] is not None and bool(row["shape"] or row["witness"])
 
 
@@ -75,7 +75,7 @@ def _axes(space: Space, names: list[str] | None) -> tuple[int, ...]:
 
 
 class Picture:
-    """What there is to see of one decision in one slice."""
+    """One decision in one slice."""
 
     def __init__(
         self,
@@ -98,13 +98,13 @@ class Picture:
         self._unknown = sum(boxes is None for boxes in active.values())
 
     def _cut(self, boxes: Boxes) -> Keys:
-        """The part of these boxes in the slice, in the attributes that are drawn."""
+        """Return the part of these boxes in the slice, in the attributes that are drawn."""
         keys, still = stack(boxes, self._space.dims), self._still
         reaches = (keys[:, 0, still] <= self._at[still]) & (self._at[still] < keys[:, 1, still])
         return keys[reaches.all(axis=1)][:, :, self._axes]
 
     def negative(self) -> Keys:
-        """What is uncovered in the slice, as disjoint rectangles."""
+        """Return the uncovered part of the slice, as disjoint rectangles."""
         domain = np.array(self._space.domain, np.int64)[:, self._axes]
         space = NegativeTree(np.ascontiguousarray(domain), by_overlap=True)
         for boxes in self._active.values():
@@ -112,7 +112,7 @@ class Picture:
         return space.rectangles()
 
     def save(self, file: str, title: str) -> None:
-        """Draw it into a file."""
+        """Draw the picture into a file."""
         import matplotlib  # here: it takes a second to import
 
         matplotlib.use("Agg")
@@ -159,7 +159,7 @@ class Picture:
         return (f"\nslice at {', '.join(parts)}" if parts else "") + unknown
 
     def _sides(self, box: Keys, lane: Lane) -> tuple[Lane, Lane]:
-        """Where a box lies in x and in y."""
+        """Return the ends of a box in x and in y."""
         sides = [_ends(self._space.attributes[i], *box[:, n].tolist()) for n, i in enumerate(self._axes)]
         return sides[0], sides[1] if len(sides) == 2 else lane
 
@@ -185,7 +185,7 @@ def _rgb(colour: str) -> tuple[float, float, float]:
 
 
 def _ends(attribute: Attribute, lo: int, hi: int) -> tuple[float, float]:
-    """The keys [lo, hi) on a natural axis; timestamps as days since 1970, as matplotlib counts them."""
+    """Return the keys [lo, hi) as values of the axis; timestamps as days since 1970, as matplotlib counts them."""
     match attribute.kind:
         case "float":
             return float(attribute.value(lo)), float(attribute.value(hi - 1))

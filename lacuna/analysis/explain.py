@@ -1,48 +1,35 @@
-"""`lacuna explain`: why a subscription was or was not forwarded, link by link, from its own broker outward.
+"""Explanation of a subscription: why it was or was not forwarded, link by link, from its own broker outward.
 
-Everything is read from the decisions in the tables (`lacuna.history`). On each link the last decision counts:
+Everything is read from the decisions in the tables (`decision_log`). On each link the last decision counts:
 
     told        the neighbour was told; the witness is a box that nobody told before covers
     withheld    the neighbour was not told; the coverers together cover it
     cancelled   the neighbour was told to forget it          dropped   it was withheld, and is gone
 
-Beyond a link that withholds it nobody knows of it, and nobody needs to.
+Brokers beyond a link that withholds a subscription do not know it, and need not.
 
-By whom it is covered is told as of the decision and, where these are not all active any more, as of now (`coverers`).
+The coverers are given as of the decision and, where not all of them are still active, as of now (`certificates`).
 
-What a broker takes back, its neighbours call unsubscribed: they cannot tell whether the client did that, or whether it
-is now withheld from them. The link before knows; each cancel there is one such row here, in the same order.
-
-With `--where` instead of a subscription: what a filter is (`explain_filter`).
+A subscription that a broker cancels is called unsubscribed by its neighbours: they cannot tell whether the client did
+that, or whether it is now withheld from them. The link before knows. Each cancel on that link corresponds to one such
+row on this link, in the same order.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from rich.text import Text
-from rich.tree import Tree
-
-from lacuna.client_commands import read_filter
-from lacuna.config_file import read_config
-from lacuna.console import console
-from lacuna.coverers import Coverers, coverers_now
-from lacuna.drawing import draw
-from lacuna.explain_filter import explain_filter, show_filter
-from lacuna.history import GONE, Source, name_of, stands
+from lacuna.analysis.certificates import Coverers, coverers_now
+from lacuna.analysis.decision_log import GONE, Source, name_of, stands
 from state.config import Config
 from state.errors import LacunaError
 from state.protocol.messages import Name
 from state.space import Space
 from state.storage.rows import Row
 
-Subparsers = Any
 STATES = {
     "forward": "told",
     "promote": "told",
@@ -55,81 +42,17 @@ FOUND = {
     "no single cover": "no single one covers",
     "flood": "nobody was asked who covers",
 }
-"""What the witness is, where it is less than a proof."""
+"""How to call the witness where it is less than a proof, by the reason of the decision."""
 TAKEN_BACK = "unsubscribed"
 LONGEST = 12
-"""Coverers that are named to a person; --json names all."""
+"""The most coverers that are named to a person; JSON names all."""
 
 
-def add_explain(sub: Subparsers) -> None:
-    command = sub.add_parser(
-        "explain",
-        help="why a subscription was or was not forwarded, link by link",
-        description="Show, link by link from its own broker outward, whether a subscription was forwarded and why: who "
-        "covers it, or a box that nobody covers. Reads the tables of the lake, or the files of a simulation.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="examples:\n  lacuna explain s3\n"
-        "  lacuna explain s3 --from out --draw s3.png --attributes price volume\n"
-        "  lacuna explain --where \"price < 20 AND (symbol = 'IBM' OR volume > 500)\"",
-    )
-    command.add_argument("subscription", nargs="?", metavar="SUBSCRIPTION", help="the id that the client chose")
-    command.add_argument(
-        "--where", metavar="FILTER", help="show what a filter is: tree, boxes, ranges, estimated selectivity"
-    )
-    command.add_argument("--client", metavar="NAME", help="whose it is, where several clients chose the same id")
-    command.add_argument("--broker", metavar="B", help="the broker that the client is attached to")
-    command.add_argument(
-        "--config", default="lacuna.toml", metavar="F", help="the configuration (default: %(default)s)"
-    )
-    command.add_argument("--from", dest="folder", metavar="DIR", help="read what `simulate --out` wrote, not the lake")
-    command.add_argument("--draw", metavar="F", help="draw the situation on one link into a .png or .svg file")
-    command.add_argument(
-        "--attributes",
-        nargs=2,
-        metavar=("A", "B"),
-        help="the attributes to draw (default: the first two, or the only one)",
-    )
-    command.add_argument("--link", metavar="B>M", help="the link to draw (default: the first that decided)")
-    command.add_argument("--json", action="store_true", help="print one JSON object")
-    command.set_defaults(run=run_explain)
+# Reading
 
 
-def run_explain(args: argparse.Namespace) -> int:
-    config = read_config(args.config)
-    if (args.where is None) == (args.subscription is None):
-        raise LacunaError("explain: it explains one thing. Remedy: name a subscription, or give a filter with --where")
-    if args.where is not None:
-        return run_filter(config, args.where, as_json=args.json)
-    source = Source(config, Path(args.folder) if args.folder else None)
-    rows = source.decisions(subscription=args.subscription)
-    name = the_one(rows, source, args.subscription, args.client, args.broker)
-    steps = list(chain(config, [row for row in rows if name_of(row) == name]))
-    present = at_present(source, name, steps)
-    drawn = None
-    if args.draw:
-        link = chosen_link(steps, args.link)
-        drawn = draw(source, name, link, args.draw, args.attributes)
-    if args.json:
-        print(json.dumps(as_json(name, steps, present, drawn)))
-    else:
-        show(config.space, name, steps, present, drawn)
-    return 0
-
-
-def run_filter(config: Config, where: str, *, as_json: bool) -> int:
-    about = explain_filter(config, read_filter(where))
-    if as_json:
-        print(json.dumps(about))
-    else:
-        show_filter(about)
-    return 0
-
-
-# Who
-
-
-def the_one(rows: list[Row], source: Source, id: str, client: str | None, broker: str | None) -> Name:
-    """The subscription that is meant."""
+def find_subscription(rows: list[Row], source: Source, id: str, client: str | None, broker: str | None) -> Name:
+    """Return the one subscription with this id, client and broker. Raises `LacunaError` if it is not one."""
     names = dict.fromkeys(map(name_of, rows))
     fitting = [n for n in names if client in (None, n.client) and broker in (None, n.broker)]
     if len(fitting) == 1:
@@ -145,12 +68,9 @@ def the_one(rows: list[Row], source: Source, id: str, client: str | None, broker
     )
 
 
-# What
-
-
 @dataclass(frozen=True)
 class Step:
-    """One link: all that was decided there about the subscription, the last of it counts; and the link before it."""
+    """One link: all decisions there about the subscription, of which the last counts, and the link before."""
 
     depth: int
     broker: str
@@ -167,7 +87,7 @@ class Step:
         return "told" if self._asks_for_less() else STATES[self.last["action"]]
 
     def _asks_for_less(self) -> bool:
-        """Under `mics` a cancel may be a replacement by less: what is left of it is in what the neighbour was told."""
+        """Return True if a cancel left a smaller filter, which the neighbour knows already (only under `mics`)."""
         if self.last["action"] not in GONE:
             return False
         before = self.before is not None and self.before._asks_for_less()
@@ -178,7 +98,7 @@ class Step:
         return f"{self.broker}>{self.link}"
 
     def origin_reason(self, row: Row) -> str | None:
-        """Why the link before took back what this link calls unsubscribed, if that is recorded."""
+        """Return why the link before cancelled a subscription that this link calls unsubscribed, if it is recorded."""
         if self.before is None or row["reason"] != TAKEN_BACK:
             return None
         mine = [other for other in self.rows if other["reason"] == TAKEN_BACK]
@@ -189,8 +109,8 @@ class Step:
         return self.before.origin_reason(theirs[place]) or str(theirs[place]["reason"])
 
 
-def chain(config: Config, rows: list[Row]) -> Iterator[Step]:
-    """The links that decided about one subscription, from its own broker outward."""
+def outward_links(config: Config, rows: list[Row]) -> Iterator[Step]:
+    """Yield the links that decided about one subscription, from its own broker outward."""
     by_link: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows:
         by_link[row["broker"], row["link"]].append(row)
@@ -206,7 +126,7 @@ def chain(config: Config, rows: list[Row]) -> Iterator[Step]:
 
 
 def at_present(source: Source, name: Name, steps: list[Step]) -> dict[str, Coverers]:
-    """Who covers the subscription now, on each link that withholds it."""
+    """Return the coverers of the subscription now, on each link that withholds it."""
     found: dict[str, Coverers] = {}
     withheld = [step for step in steps if step.state == "withheld"]
     for broker in dict.fromkeys(step.broker for step in withheld):  # each broker's rows are read once
@@ -221,7 +141,7 @@ def at_present(source: Source, name: Name, steps: list[Step]) -> dict[str, Cover
 
 
 def chosen_link(steps: list[Step], wanted: str | None) -> str:
-    """The link to draw."""
+    """Return the link to draw: the one named, or the first. Raises `LacunaError` if nothing was decided there."""
     links = [step.name for step in steps]
     if wanted is None:
         return links[0]
@@ -230,14 +150,14 @@ def chosen_link(steps: list[Step], wanted: str | None) -> str:
     return wanted
 
 
-# How it is told
+# Describing
 
 COLUMNS = ("action", "reason", "strategy", "origin", "coverers", "witness", "shape", "nodes", "time", "batch")
 Present = Mapping[str, Coverers]
 
 
 def as_json(name: Name, steps: list[Step], present: Present, drawn: str | None) -> dict[str, Any]:
-    """The explanation for a machine."""
+    """Return the explanation as one JSON object."""
     links = [
         {
             "broker": step.broker,
@@ -254,7 +174,7 @@ def as_json(name: Name, steps: list[Step], present: Present, drawn: str | None) 
         "subscription": name.id,
         "client": name.client,
         "broker": name.broker,
-        "shape": _shape(steps),
+        "shape": last_shape(steps),
         "links": links,
         "drawing": drawn,
     }
@@ -265,40 +185,22 @@ def _columns(step: Step, row: Row) -> Row:
 
 
 def _ids(step: Step, present: Present) -> list[str] | None:
-    """Who covers it now, by id; nobody where it is not withheld, None where that cannot be found."""
+    """Return the ids of those that cover it now; none where it is not withheld, None where they cannot be found."""
     found = present.get(step.name)
-    if found is None or not found.anew:
+    if found is None or not found.recomputed:
         return list(step.last["coverers"]) if found else []
     return None if found.names is None else [name.id for name in found.names]
 
 
-def _shape(steps: list[Step]) -> list[Row] | None:
-    """The filter that the subscription had last, as its own broker recorded it."""
+def last_shape(steps: list[Step]) -> list[Row] | None:
+    """Return the latest filter of the subscription, as its own broker recorded it."""
     own = [[row for row in step.rows if stands(row)] for step in steps if step.depth == 0]
     last = [rows[-1] for rows in own if rows]
     return max(last, key=lambda row: int(row["batch"]))["shape"] if last else None
 
 
-def show(space: Space, name: Name, steps: list[Step], present: Present, drawn: str | None) -> None:
-    """The explanation for a person."""
-    shape = _shape(steps)
-    asks = "a filter that was not recorded" if shape is None else " or ".join(words(space, where) for where in shape)
-    top = Tree(Text.assemble((name.id, "bold"), f" of {name.client} at {name.broker} asks for {asks}"))
-    at = {-1: top}
-    for step in steps:
-        said = because(space, step, step.last, present.get(step.name))
-        at[step.depth] = at[step.depth - 1].add(Text.assemble((step.name, "bold"), f" {step.state}: {said}"))
-        for row in step.rows[:-1]:
-            said = because(space, step, row)
-            at[step.depth].add(Text(f"batch {row['batch']}: {row['action']}: {said}", "dim"))
-    screen = console()
-    screen.print(top)
-    if drawn:
-        screen.print(f"drawn: {drawn}")
-
-
 def because(space: Space, step: Step, row: Row, now: Coverers | None = None) -> str:
-    """Why, in words: the reason, and its proof."""
+    """Return the reason of a decision and its proof, as text."""
     if row["coverers"]:
         return _covered(row, now)
     if row["witness"] is not None:
@@ -309,7 +211,7 @@ def because(space: Space, step: Step, row: Row, now: Coverers | None = None) -> 
 
 
 def _covered(row: Row, now: Coverers | None) -> str:
-    if now is None or not now.anew:
+    if now is None or not now.recomputed:
         return f"{row['reason']}: {_few(row['coverers'])}"
     present = "by whom now was not recorded" if now.names is None else f"now by {_few([n.id for n in now.names])}"
     return f"{row['reason']} when it was decided: {_few(row['coverers'])}; {present}"
@@ -321,7 +223,7 @@ def _few(ids: list[str]) -> str:
 
 
 def words(space: Space, where: Row) -> str:
-    """A filter as a person would say it: without what it does not constrain."""
+    """Return a filter as text, without the attributes that it does not constrain."""
     kinds = {attribute.name: attribute.kind for attribute in space.attributes}
     (lo, hi), *_ = space.corners(where)
     brief = space.where(lo, hi)

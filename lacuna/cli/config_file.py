@@ -1,4 +1,4 @@
-"""Reading `lacuna.toml` from disk, and saying what a user must know about it."""
+"""The configuration file: reading `lacuna.toml`, and warning about strategies that may lose publications."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from state.strategies import Spec
 
 
 def read_config(path: str, *, routing: bool = True) -> Config:
-    """The configuration in a file; without `routing` as if nothing were said about it."""
+    """Read the configuration in a file. With `routing=False` its section `[routing]` is ignored."""
     try:
         return parse(read_text(path), routing=routing)
     except ConfigError as error:
@@ -19,7 +19,7 @@ def read_config(path: str, *, routing: bool = True) -> Config:
 
 
 def read_text(path: str) -> str:
-    """The text of a configuration."""
+    """Read the text of a configuration."""
     try:
         return Path(path).read_text(encoding="utf-8-sig")  # some editors put a byte order mark first
     except FileNotFoundError:
@@ -29,7 +29,7 @@ def read_text(path: str) -> str:
 
 
 def warn(config: Config) -> None:
-    """Say on standard error that publications may be lost, if they may be."""
+    """Warn on standard error if a strategy of the configuration may lose publications."""
     links = config.unproved
     if links:
         names = ", ".join(f"{a}>{b}" for a, b in links[:3]) + (" ..." if len(links) > 3 else "")
@@ -42,7 +42,7 @@ def warn(config: Config) -> None:
 
 
 def parse_strategy(text: str) -> Spec:
-    """A strategy given on the command line: a name, or a TOML table with parameters."""
+    """Parse a strategy given on the command line: a name, or a TOML table with parameters."""
     if not text.lstrip().startswith("{"):
         return Spec.of(text.strip().strip("'\""), "--strategy")
     try:

@@ -1,6 +1,6 @@
-"""`lacuna lint`: which subscriptions of a file would be refused or are redundant, before they are sent.
+"""Checks of a file of subscriptions before they are sent: those that would be refused, and those that are redundant.
 
-A file is what `simulate` takes and `produce` writes: a subscription a line. What is found, the first that fits:
+The file has the form that `simulate` reads and `produce` writes: one event a line. The findings, the first that fits:
 
     empty       its filter matches nothing (an inverted range, an empty set, a contradiction)
     rejected    it breaks another rule, and would be a row in `rejects`
@@ -8,34 +8,27 @@ A file is what `simulate` takes and `produce` writes: a subscription a line. Wha
     duplicate   another subscription at the same broker has the very same filter
     covered     others at the same broker cover it: one alone, or several together
 
-Redundant is not useless: its client gets its deliveries all the same. But its broker need not tell any neighbour of it:
-the network would not know less without it.
+A redundant subscription is not useless: its client still gets its deliveries. But its broker need not tell any
+neighbour of it, because it adds nothing to what the neighbours know.
 
-Everything that is reported can be left out at once (`redundancy`). With `--against`, what already stands at the same
-broker and the file does not speak about is kept in any case. Only subscriptions of the same broker are compared: what
-comes from another broker covers on some of its links and not on others.
+All reported subscriptions can be left out at once (`redundancy`). Subscriptions that already stand at the same broker
+and that the file does not mention are kept in any case. Only subscriptions of the same broker are compared: those of
+another broker cover on some of its links and not on others.
 
-A Boolean filter of more than 64 boxes travels as a more general one (`state.filters.where`). It is judged by what its
-client asks for, up to 512 boxes; beyond that it is found redundant if even the more general one is, and covers nothing.
+A Boolean filter of more than 64 boxes travels as a more general one (`state.filters.where`). Up to 512 boxes, the
+client's own filter is judged. Beyond that the filter is redundant if even the more general one is, and covers nothing.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from rich.table import Table
 
-from lacuna.config_file import read_config
-from lacuna.console import console
-from lacuna.history import Source, standing
-from lacuna.redundancy import redundant
+from lacuna.analysis.redundancy import redundant
 from state.config import Config
 from state.filters.trees import MOST_TERMS, Filter, boxes_of
 from state.geometry.boxes import Boxes
@@ -43,51 +36,9 @@ from state.protocol.events import Context, Reject, read_line
 from state.protocol.ledger import Ledger
 from state.protocol.messages import Name, Subscribe, Unsubscribe
 
-Subparsers = Any
 EMPTY_RULES = ("empty", "inverted", "nothing")
 FINDINGS = ("empty", "rejected", "replaced", "duplicate", "covered by one", "covered by several")
 LONGEST = 8
-
-
-def add_lint(sub: Subparsers) -> None:
-    command = sub.add_parser(
-        "lint",
-        help="which subscriptions of a file are empty, duplicate or covered by others, before they are sent",
-        description="Look through the subscriptions of an events file. Exit code 0: nothing found, 1: something found, "
-        "2: it could not run.",
-    )
-    command.add_argument("file", metavar="FILE", help="JSON lines as for simulate; kind and broker may be left out")
-    command.add_argument(
-        "--config", default="lacuna.toml", metavar="F", help="the configuration (default: %(default)s)"
-    )
-    command.add_argument("--broker", metavar="B", help="for lines that name none")
-    command.add_argument(
-        "--against",
-        nargs="?",
-        const="",
-        metavar="DIR",
-        help="also compare with what stands: in the configuration's lake, or in what `simulate --out DIR` wrote",
-    )
-    command.add_argument("--json", action="store_true", help="print one JSON object")
-    command.set_defaults(run=run_lint)
-
-
-def run_lint(args: argparse.Namespace) -> int:
-    config = read_config(args.config)
-    known: dict[Name, Boxes] = {}
-    if args.against is not None:
-        source = Source(config, Path(args.against) if args.against else None)
-        known = standing(config.space, source.decisions(origin="local"))
-    with Path(args.file).open("rb") as file:
-        linter = Linter(config, args.broker)
-        linter.read(file)
-    found = linter.findings(known)
-    report = {"subscriptions": linter.seen, "against": len(known), **linter.counts(found)}
-    if args.json:
-        print(json.dumps({**report, "findings": [finding.as_json() for finding in found]}))
-    else:
-        _show(report, found)
-    return 1 if found else 0
 
 
 Who = tuple[str | None, str | None, str | None]
@@ -96,7 +47,7 @@ Who = tuple[str | None, str | None, str | None]
 
 @dataclass(frozen=True)
 class Finding:
-    """What is to be said about a line."""
+    """A finding about one line."""
 
     line: int
     what: str
@@ -105,14 +56,14 @@ class Finding:
     message: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """The finding as one object."""
+        """Return the finding as one JSON object."""
         broker, client, id = self.name
         by = [name._asdict() for name in self.by]
         said = {"line": self.line, "finding": self.what, "subscription": id, "client": client, "broker": broker}
         return said | {"by": by, "message": self.message}
 
     def words(self) -> str:
-        """The same for a person."""
+        """Return the coverers or the message, as text for a person."""
         if self.message:
             return self.message
         names = ", ".join(f"{name.id} of {name.client}" for name in self.by[:LONGEST])
@@ -120,7 +71,7 @@ class Finding:
 
 
 class Asked(NamedTuple):
-    """What a line asks for: its boxes, or, where those would be too many, the filter, and boxes that hold more."""
+    """The subscription of a line: its boxes or, where those would be too many, its filter and boxes that contain it."""
 
     line: int
     boxes: Boxes
@@ -128,7 +79,7 @@ class Asked(NamedTuple):
 
     @property
     def filter(self) -> Boxes | Filter:
-        """What is asked for and nothing else."""
+        """Return the exact filter, for comparison."""
         return self.exact or self.boxes
 
 
@@ -148,7 +99,7 @@ class Linter:
         self.seen = 0
 
     def read(self, lines: Iterable[bytes]) -> None:
-        """Take the lines of a file. What does not stand at its end is not looked at, nor are publications."""
+        """Read the lines of a file. Publications and subscriptions that end within the file are not examined."""
         for number, line in enumerate(lines, 1):
             if line.strip():
                 self._take(number, self._completed(line))
@@ -173,7 +124,7 @@ class Linter:
         self._found.append(Finding(number, what, _who(line), message=f"{reject.rule}: {reject.message}"))
 
     def _hear(self, number: int, message: Subscribe | Unsubscribe) -> None:
-        """Which word about a subscription is the last is not a matter of lines: the core's ledger knows."""
+        """Apply an event. The core's ledger decides which of two events about one subscription is the later."""
         name = message.name
         known = self._last.get(name)
         if not self._ledger.hear(message, self._clock).news:
@@ -188,14 +139,14 @@ class Linter:
             self._last[name] = self._asked(number, message)
 
     def _asked(self, number: int, message: Subscribe) -> Asked:
-        """What travels may be more general than what the client asks for; here the latter counts, if it can be had."""
+        """Return the client's own filter as boxes if these are not too many, else beside its more general form."""
         if message.exact is None:
             return Asked(number, message.boxes)
         boxes = boxes_of(message.exact, self._config.space, MOST_TERMS)
         return Asked(number, message.boxes, message.exact) if boxes is None else Asked(number, boxes)
 
     def _completed(self, line: bytes) -> bytes:
-        """The line with kind and broker, where it names none."""
+        """Return the line with kind and broker added where they are missing."""
         event = _event(line)
         if event is None or ("kind" in event and "broker" in event):
             return line
@@ -203,7 +154,7 @@ class Linter:
         return msgspec.json.encode(missing | event)
 
     def findings(self, known: dict[Name, Boxes]) -> list[Finding]:
-        """Everything found, by line, given what already stands. What the file speaks about is as the file says."""
+        """Return all findings by line. `known` stands already; what the file mentions is as the file says."""
         found = list(self._found)
         for broker in self._config.overlay.brokers:
             mine = {name: asked for name, asked in self._last.items() if name.broker == broker}
@@ -212,7 +163,7 @@ class Linter:
         return sorted(found, key=lambda finding: finding.line)
 
     def _redundant(self, mine: dict[Name, Asked], there: dict[Name, Boxes]) -> Iterable[Finding]:
-        """What others at the broker make redundant."""
+        """Yield the subscriptions of a broker that others at it make redundant."""
         exact = {name: asked.boxes for name, asked in mine.items() if asked.exact is None}
         outer = {name: asked.boxes for name, asked in mine.items() if asked.exact is not None}
         covered = redundant(self._config.space, exact, there, outer)
@@ -231,13 +182,13 @@ class Linter:
                 yield Finding(asked.line, several, name, covered[name])
 
     def counts(self, found: list[Finding]) -> dict[str, int]:
-        """How often each finding was made."""
-        tally = Counter(finding.what for finding in found)
-        return {what.replace(" ", "_"): tally[what] for what in FINDINGS}
+        """Count the findings of each kind."""
+        counts = Counter(finding.what for finding in found)
+        return {what.replace(" ", "_"): counts[what] for what in FINDINGS}
 
 
 def _event(line: bytes) -> dict[str, Any] | None:
-    """The JSON object in a line, if it is one."""
+    """Return the JSON object in a line, or None if the line holds none."""
     try:
         event = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -246,7 +197,7 @@ def _event(line: bytes) -> dict[str, Any] | None:
 
 
 def _who(line: bytes) -> Who:
-    """Whose subscription a line is, as far as it says so."""
+    """Return broker, client and id of a line, each None if it is missing."""
     event = _event(line) or {}
     broker, client, id = (event.get(field) for field in ("broker", "client", "id"))
     return _text(broker), _text(client), _text(id)
@@ -254,17 +205,3 @@ def _who(line: bytes) -> Who:
 
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
-
-
-def _show(report: dict[str, int], found: list[Finding]) -> None:
-    screen = console()
-    if found:
-        table = Table("line", "subscription", "client", "broker", "finding", "by")
-        for finding in found:
-            broker, client, id = (part or "" for part in finding.name)
-            table.add_row(str(finding.line), id, client, broker, finding.what, finding.words())
-        screen.print(table)
-    told = ", ".join(
-        f"{count:,} {what.replace('_', ' ')}" for what, count in report.items() if count or what == "subscriptions"
-    )
-    screen.print(told if found else f"{told}; nothing found")

@@ -1,31 +1,31 @@
-"""Which of many subscriptions are redundant: the others ask for everything that they ask for.
+"""Redundant subscriptions: those of a set that the others cover.
 
-Which ones is a choice: of two equal ones either is. All that are called redundant must be so at once, and nothing may
-be kept that is not needed. Two passes:
+The set is a choice: of two equal subscriptions either may be redundant. All redundant ones must be so at the same time,
+and none may be kept that is not needed. Two passes:
 
-    1   from the largest to the smallest: redundant is what those before it cover, together or alone. So the large ones
-        are kept, and the many small ones inside them are not.
-    2   again from the largest: redundant is also what *all* others that are left cover. Smaller ones may cover a larger
-        one together; and volumes only steer: that of a float point is 0, and says nothing about what contains what.
+    1   from the largest to the smallest: a subscription is redundant if those before it cover it, together or alone.
+        This keeps the large ones, and not the many small ones inside them.
+    2   again from the largest: a subscription is also redundant if *all* others that are left cover it. Smaller ones
+        may cover a larger one together. Volumes only steer the order: that of a float point is 0.
 
             L ├──────────────┤                 1   M, the largest, is kept; L and R are not inside it
             M      ├────────────────┤          2   L and R cover M
             R              ├──────────────┤
 
-What is found in a pass is covered by what is left at that moment, and if some of this goes later, then because others
-cover it: in the end by what is kept. And what is kept was not covered by more than is kept. So the redundant can all be
-left out, and none of the kept.
+A subscription found in a pass is covered by those left at that moment. If one of these goes later, others cover it, so
+in the end the kept ones cover everything. A kept one was not covered by a set that contains all the other kept ones.
+All redundant ones can therefore be left out, and none of the kept.
 
-Who covers a redundant one is looked for at the end, among the kept ones only: no proof leans on what may be left out.
-Beyond the budget of a test a subscription counts as not covered, and is kept; a proof then names all that may be part
-of it.
+The coverers of a redundant one are searched at the end among the kept ones only: no proof depends on a subscription
+that may be left out. If a test exceeds its budget, the subscription counts as not covered and is kept; a proof then
+names all subscriptions that may be part of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lacuna.coverers import certificate
+from lacuna.analysis.certificates import certificate
 from state.geometry.boxes import Boxes, stack, volume
 from state.geometry.cover import COVERED, cover
 from state.matching.boxlist import BoxList
@@ -37,10 +37,10 @@ Shapes = Mapping[Name, Boxes]
 
 
 def redundant(space: Space, mine: Shapes, there: Shapes, outer: Shapes) -> dict[Name, tuple[Name, ...]]:
-    """The redundant ones among `mine` and `outer`, each with kept ones that together cover it.
+    """Return the redundant ones among `mine` and `outer`, each with kept ones that together cover it.
 
-    All of `there` is kept. The shapes of `outer` are larger than what is asked for: such a one may be covered, but
-    cannot be said to cover anything.
+    All of `there` is kept. The shapes of `outer` are larger than the client's filters: they can be found covered, but
+    cannot cover anything.
     """
     kept = BoxList(space.dims, ((name, stack(boxes, space.dims)) for name, boxes in there.items()))
     order = sorted(mine, key=lambda name: -volume(space, mine[name]))
@@ -56,7 +56,7 @@ def redundant(space: Space, mine: Shapes, there: Shapes, outer: Shapes) -> dict[
 
 
 def _covered_by_others(kept: BoxList, name: Name) -> bool:
-    """Do the other entries cover this one?"""
+    """Return True if the other entries cover this one."""
     own = kept.slots(name)
     for q in kept.keys(name):
         slots = kept.meeting(q)

@@ -1,4 +1,4 @@
-"""`lacuna chain`: how likely is a publication found along a path of brokers? Proposition 4, and what happens.
+"""The probability that a publication is found along a path of brokers: Proposition 4, and measurements.
 
 Setting (section 5, Fig. 4 of the paper on probabilistic subsumption). Brokers B1 ... Bn in a line. All of them know the
 subscriptions S; a new one, s, is issued at B1, and what S leaves uncovered of it is a share rho_w. The publication that
@@ -7,13 +7,13 @@ guesses all miss what is uncovered. Then the publication is found with probabili
 
     sum over i = 1 ... n of   rho [(1 - rho) (1 - (1 - rho_w)^d)]^(i-1)                                    (2)
 
-That lets each broker guess for itself. In Lacuna the guesses follow from the subscription and the parameters, so that
-all brokers who know the same guess the same: B1 is wrong, or nobody is, and only the first step can fail:
+There each broker makes guesses of its own. In Lacuna the guesses follow from the subscription and the parameters, so
+that brokers that know the same make the same guesses: either B1 is wrong or none is, and only the first step can fail:
 
     rho + (1 - (1 - rho_w)^d) sum over i = 2 ... n of   rho (1 - rho)^(i-1)
 
-which is never less. Both are measured: the first with guesses of their own for each broker, the second on a real
-overlay, subscriptions, link messages, publications, deliveries and all. Each run asks another question.
+which is never less. Both are measured: the first with separate guesses for each broker, the second on a real overlay
+with subscriptions, link messages, publications and deliveries. Each run asks another question.
 
 S is a pinwheel, the smallest arrangement in which nothing but a guess finds the gap:
 
@@ -48,19 +48,19 @@ ROOM = 10**6
 
 
 def pinwheel(hole: int, at: int = 0, side: int = SIDE) -> tuple[Box, list[Box]]:
-    """A square, and four boxes that cover it but for a square hole in its middle."""
+    """Return a square, and four boxes that cover it except for a square hole in its middle."""
     a, b, end = at + (side - hole) // 2, at + (side + hole) // 2, at + side
     corners = [((at, at), (b, a)), ((b, at), (end, b)), ((a, b), (end, end)), ((at, a), (a, end))]
     return Box((at, at), (end, end)), [Box(lo, hi) for lo, hi in corners]
 
 
 def formula(rho: float, missed: float, brokers: int) -> float:
-    """Equation 2: each broker guesses for itself; `missed` is (1 - rho_w)^d."""
+    """Return equation 2, where each broker makes guesses of its own; `missed` is (1 - rho_w)^d."""
     return sum(rho * ((1 - rho) * (1 - missed)) ** i for i in range(brokers))
 
 
 def shared_formula(rho: float, missed: float, brokers: int) -> float:
-    """The same where all brokers make the same guesses."""
+    """Return the probability where all brokers make the same guesses."""
     return rho + (1 - missed) * sum(rho * (1 - rho) ** i for i in range(1, brokers))
 
 
@@ -70,7 +70,7 @@ Step = Callable[[str], None]
 def chain(
     brokers: int, rho: float, gap: float, trials: int, runs: int, seed: int, step: Step = lambda _: None
 ) -> dict[str, Any]:
-    """Formulas and measurements for paths of 1 to `brokers` brokers."""
+    """Return formulas and measurements for paths of 1 to `brokers` brokers."""
     hole = max(2, round(math.sqrt(gap) * SIDE / 2) * 2)
     rho_w = (hole / SIDE) ** 2
     missed = (1 - rho_w) ** trials
@@ -99,13 +99,13 @@ def chain(
 
 
 def _found(issued: NDArray[np.bool_], reach: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """For each run and length of path: was the publication issued at a broker that s reached?"""
+    """Return for each run and length of path whether the publication was issued at a broker that s reached."""
     reached = np.arange(issued.shape[1]) < reach[:, None]
     return np.logical_or.accumulate(issued & reached, axis=1)
 
 
 def _reach_apart(hole: int, trials: int, runs: int, brokers: int, seed: int) -> NDArray[np.int64]:
-    """How many brokers s reaches in each run, if each guesses anew."""
+    """Return how many brokers s reaches in each run, if each makes guesses of its own."""
     s, four = pinwheel(hole)
     taken = shares(_config(2, 1).space, s.keys(), stack(four, 2))
     seeds = np.random.default_rng([seed, 1]).integers(-(2**63), 2**63, (runs, brokers))
@@ -122,7 +122,7 @@ def _config(brokers: int, trials: int) -> Config:
 
 
 class Reached(Tally):
-    """Keeps which publications were delivered."""
+    """A journal that keeps the ids of delivered publications."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -134,7 +134,7 @@ class Reached(Tally):
 
 
 def _found_in_overlay(hole: int, trials: int, issued: NDArray[np.bool_], seed: int) -> NDArray[np.bool_]:
-    """The same on a real overlay: in each run another pinwheel, s, the publications; then all is taken back."""
+    """Measure on a real overlay. Each run uses another pinwheel, s and publications, and unsubscribes at its end."""
     runs, brokers = issued.shape
     journal = Reached()
     network = Network(_config(brokers, trials), journal)

@@ -1,0 +1,14 @@
+"""Analysis: what can be found out from decisions, filters and events without a running system.
+
+    decision_log    the decisions in the lake or of a simulation, and what a neighbour was told at any moment
+    certificates    the subscriptions that cover a withheld one, when that was decided and now
+    explain         why a subscription was or was not forwarded, link by link
+    drawing         a decision as a picture
+    explain_filter  a filter: tree, boxes, selectivity, ranges
+    redundancy      the subscriptions of a set that the others make redundant
+    lint            the subscriptions of a file that would be refused or are redundant
+    fit             cells for strategy `mics`, learned from publications
+    chain           the probability that strategy `probabilistic` finds a publication along a path
+
+Every module takes and returns values. Options, progress and output are the business of `lacuna.cli`.
+"""

@@ -1,0 +1,215 @@
+"""`lacuna run`: the job, until it is stopped or a query dies. `lacuna up` runs the same with a Kafka of its own."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from datetime import UTC, datetime, timedelta
+
+from rich.status import Status
+
+from access.topics import ensure_topics
+from lacuna.cli.config_file import read_config, warn
+from lacuna.cli.console import STDERR, say
+from lacuna.cli.options import Args, Parser, add_config, add_json
+from lacuna.local import spark_jars
+from state.config import Config
+from state.errors import LacunaError
+from streaming.checkpoint import adopt
+from streaming.maintenance import next_due
+from streaming.pipeline import Engine
+from streaming.service import Service
+from streaming.settings import Settings
+
+LOWEST_PRIORITY = ("nice", "-n", "19")
+"""Put before a command that is to take only the time that nothing else needs."""
+
+
+def declare(command: Parser) -> None:
+    """Describe the command and add its options."""
+    command.description = "Run the router and the archive against the configured Kafka until SIGTERM or Ctrl-C."
+    add_engine_options(command)
+
+
+def add_engine_options(command: Parser) -> None:
+    """Add the options by which an operator tunes the job."""
+    add_config(command)
+    command.add_argument(
+        "--master",
+        default="local[2,4]",
+        metavar="M",
+        help="Spark's master, or `submit` to take what spark-submit gives (default: %(default)s)",
+    )
+    command.add_argument(
+        "--partitions",
+        type=int,
+        default=2,
+        metavar="N",
+        help="tasks of the stateful step; fixed for the life of a checkpoint (default: %(default)s)",
+    )
+    command.add_argument(
+        "--memory", default="2g", metavar="SIZE", help="memory of a local Spark (default: %(default)s)"
+    )
+    command.add_argument(
+        "--max-records",
+        type=int,
+        default=50_000,
+        metavar="N",
+        help="records in one batch at most (default: %(default)s)",
+    )
+    command.add_argument(
+        "--tick",
+        type=float,
+        default=10.0,
+        metavar="S",
+        help="seconds between two looks for what has expired; 0: never (default: %(default)s)",
+    )
+    command.add_argument(
+        "--conf",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of Spark's; may be given several times",
+    )
+    command.add_argument(
+        "--maintain",
+        type=float,
+        default=24.0,
+        metavar="HOURS",
+        help="hours between two times that the tables are compacted and cleaned, in a process of its own and at the "
+        "lowest priority; 0: never (default: %(default)s)",
+    )
+    command.add_argument("--only", choices=("router", "archive"), help="run one of the two queries")
+    add_json(command, "print one JSON object when it is running")
+
+
+def run(args: Args) -> int:
+    """Run the job with the configured Kafka."""
+    return serve(read_config(args.config), args)
+
+
+def engine_of(args: Args) -> Engine:
+    """Return the engine that the options describe."""
+    submitted = args.master == "submit"
+    return Engine(
+        master=None if submitted else args.master,
+        jars=() if submitted else spark_jars(),
+        partitions=args.partitions,
+        memory=args.memory,
+        most_records=args.max_records,
+        conf=dict(pair.split("=", 1) for pair in map(checked_pair, args.conf)),
+    )
+
+
+def checked_pair(text: str) -> str:
+    """Return a setting of the form KEY=VALUE unchanged. Raises `LacunaError` if it has another form."""
+    if "=" not in text:
+        raise LacunaError(f"--conf {text!r}: a setting is KEY=VALUE. Remedy: write it so")
+    return text
+
+
+def service_of(config: Config, args: Args) -> Service:
+    """Return the service of a configuration. Everything that does not need Spark is checked before Spark starts."""
+    engine = engine_of(args)
+    ensure_topics(config.kafka.bootstrap, config.kafka.prefix)
+    settings = adopt(config, args.partitions)
+    local = engine.master is not None and engine.master.startswith("local")
+    writer = config.lake.writer or ("rust" if local else "spark")
+    router, archive = args.only != "archive", args.only != "router"
+    return Service(settings, engine, router, archive, writer, args.tick, say)
+
+
+def serve(config: Config, args: Args) -> int:
+    """Run the service until a signal comes or a query dies. Return the exit code."""
+    warn(config)
+    stop = threading.Event()
+    _heed_signals(stop)
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    service = service_of(config, args)
+    upkeep = Upkeep(service.settings, args.config, args.maintain if service.archive else 0)
+    try:
+        service.start()
+        _heed_signals(stop)  # Spark has put a handler of its own for Ctrl-C
+        announce(config, as_json=args.json)
+        with STDERR.status("running") as status:
+            service.wait(stop.is_set, meanwhile=lambda: _watch(service, upkeep, status))
+        say("stopping between batches")
+    finally:
+        upkeep.stop()
+        service.stop()
+    return 0
+
+
+def _watch(service: Service, upkeep: Upkeep, status: Status) -> None:
+    """Do what is due between two looks at the queries: upkeep, and a line of progress at a terminal."""
+    upkeep.look()
+    if STDERR.is_terminal:
+        parts = (f"{name}: batch {p['batch']:,}, {p['rows']:,} records" for name, p in service.progress().items())
+        status.update(" | ".join(parts) or "waiting for the first batch")
+
+
+class Upkeep:
+    """Compaction and cleaning by schedule: `lacuna archive maintain` in a process of its own, at the lowest priority.
+
+    Upkeep takes no memory of the job and no time that the router could use. If it fails, the job goes on: the tables
+    stay larger than they need to be until the next attempt.
+    """
+
+    def __init__(self, settings: Settings, config: str, every_hours: float) -> None:
+        self._config, self._every = config, every_hours
+        self._process: subprocess.Popen[bytes] | None = None
+        self._due = next_due(settings, every_hours) if every_hours > 0 else None
+
+    def look(self) -> None:
+        """Start the process when it is due, and report its result when it has ended."""
+        if self._process is not None:
+            self._look_after(self._process)
+        elif self._due is not None and self._due <= datetime.now(UTC):
+            self._due = datetime.now(UTC) + timedelta(hours=self._every)
+            maintain = (sys.executable, "-m", "lacuna", "archive", "maintain", "--config", self._config)
+            self._process = subprocess.Popen(
+                [*LOWEST_PRIORITY, *maintain],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+            )
+
+    def _look_after(self, process: subprocess.Popen[bytes]) -> None:
+        if process.poll() is None:
+            return
+        said = process.stderr.read().decode(errors="replace").strip() if process.stderr else ""
+        failed = f"the tables could not be maintained: {said[-500:]}"
+        say(failed if process.returncode else "the tables are maintained")
+        self._process = None
+
+    def stop(self) -> None:
+        """End the process if it is running. Work that it has not committed has no effect."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait()
+
+
+def _heed_signals(stop: threading.Event) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+
+
+def announce(config: Config, *, as_json: bool) -> None:
+    """Print that the job runs, and where."""
+    facts = {
+        "running": True,
+        "pid": os.getpid(),
+        "bootstrap": config.kafka.bootstrap,
+        "prefix": config.kafka.prefix,
+        "lake": config.lake.path,
+        "checkpoint": config.lake.checkpoint,
+    }
+    if as_json:
+        print(json.dumps(facts), flush=True)
+    else:
+        say(f"running: Kafka at {facts['bootstrap']}, topics {facts['prefix']}.*, tables below {facts['lake']}")

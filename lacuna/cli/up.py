@@ -1,0 +1,37 @@
+"""`lacuna up`: a Kafka on this machine and the job, until stopped."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from lacuna.cli.config_file import read_config
+from lacuna.cli.options import Args, Parser
+from lacuna.cli.run import add_engine_options, serve
+from lacuna.local import local_kafka
+from state.errors import LacunaError
+
+
+def declare(command: Parser) -> None:
+    """Describe the command and add its options."""
+    command.description = "Start a local Kafka at the configured port and run the job, until SIGTERM or Ctrl-C."
+    add_engine_options(command)
+    command.add_argument("--home", default=".lacuna/kafka", metavar="DIR", help="where Kafka keeps its files")
+
+
+def run(args: Args) -> int:
+    """Start Kafka and run the job with it."""
+    config = read_config(args.config)
+    with local_kafka(Path(args.home), local_port(config.kafka.bootstrap)) as bootstrap:
+        return serve(replace(config, kafka=replace(config.kafka, bootstrap=bootstrap)), args)
+
+
+def local_port(bootstrap: str) -> int:
+    """Return the port of a bootstrap address. Raises `LacunaError` if the address is not on this machine."""
+    host, _, port = bootstrap.partition(":")
+    if host not in ("localhost", "127.0.0.1") or not port.isdigit():
+        raise LacunaError(
+            f"kafka.bootstrap = {bootstrap!r}: `lacuna up` starts a Kafka on this machine, and this is another one. "
+            "Remedy: write localhost:9092, or use `lacuna run` with a Kafka that is there"
+        )
+    return int(port)

@@ -1,0 +1,92 @@
+"""A whole overlay as one region, fed with events as dictionaries; it keeps everything that happens."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from state.config import Config
+from state.protocol.arrivals import Arrival, Channel
+from state.protocol.events import Context, Reject, read_line
+from state.protocol.messages import LOCAL, Message
+from state.routing.outcome import Outcome
+from state.routing.region import Direction, Region
+from state.routing.told import Decision
+from tests.core.oracle import Delivery, Event
+
+FILE = Channel(0, 0, "events")
+
+
+def message_of(config: Config, event: Event, offset: int = 0, arrived: int = 0) -> Message:
+    """The message of an event that must be good."""
+    context = Context(config.space, config.overlay.brokers)
+    _, _, message = read_line(context, json.dumps(event).encode(), arrived, offset)
+    assert not isinstance(message, Reject), message
+    return message
+
+
+def arrival_of(config: Config, event: Event, offset: int = 0, time: int = 0) -> Arrival:
+    """An event as it arrives from a client."""
+    return Arrival(FILE, offset, time, event["broker"], LOCAL, message_of(config, event, offset, time))
+
+
+class Overlay:
+    """One region of all brokers, and a diary of what happens in it."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.region = Region("all", config.setups(), measure="never", logs=False)
+        self.deliveries: list[Delivery] = []
+        self.decisions: list[tuple[str, str, Decision]] = []
+        self.routes: list[tuple[str, str, str, str, bool]] = []
+        self.counts: dict[str, int] = {}
+        self._offset = 0
+
+    def take(self, *events: Event, time: int = 0) -> Outcome:
+        """Let events arrive, the overlay quiet in between."""
+        return self.note(self.region.take([self._arrival(event, time) for event in events]))
+
+    def feed(self, event: Event, time: int = 0) -> Outcome:
+        """Let an event arrive, and leave what it causes on the channels."""
+        arrival = self._arrival(event, time)
+        return self.note(self.region.feed(arrival, arrival.offset))
+
+    def deliver(self, direction: Direction) -> Outcome:
+        """Let one message of a channel arrive."""
+        return self.note(self.region.deliver(direction))
+
+    def settle(self) -> None:
+        """Let all messages arrive."""
+        while self.waiting:
+            self.deliver(next(iter(self.waiting)))
+
+    @property
+    def waiting(self) -> dict[Direction, None]:
+        return self.region.waiting
+
+    def _arrival(self, event: Event, time: int) -> Arrival:
+        self._offset += 1
+        return arrival_of(self.config, event, self._offset, time)
+
+    def note(self, outcome: Outcome) -> Outcome:
+        """Keep what happened."""
+        for decided in outcome.decisions:
+            self.decisions.append((decided.setup.broker, decided.setup.link, decided.decision))
+        for part in outcome.routes:
+            for k, origin, goes in zip(part.reached.index, part.reached.origins, part.forward, strict=True):
+                publication = part.run.publications[k].id
+                self.routes.append((part.setup.broker, part.setup.link, publication, origin, bool(goes)))
+        self.deliveries += [(*name, publication.id) for publication, name, _, _ in outcome.deliveries_in_order()]
+        for counts in outcome.counts.values():
+            for name, count in counts.items():
+                self.counts[name] = self.counts.get(name, 0) + count
+        return outcome
+
+
+def cells_of(keys: np.ndarray, side: int) -> np.ndarray:
+    """The cells of the small space that boxes cover."""
+    grid = np.zeros((side, side, 3), bool)
+    for lo, hi in keys:
+        grid[lo[0] : hi[0], lo[1] : hi[1], lo[2] : hi[2]] = True
+    return grid
