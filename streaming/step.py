@@ -21,18 +21,19 @@ from typing import Any, NamedTuple
 import msgspec
 import pandas as pd
 
-from state.protocol.arrivals import Arrival, merge
-from state.protocol.events import Refused, Reject
-from state.protocol.frame import body_of_rows, letter_of
+from state.protocol.arrivals import Arrival, Channel, merge
+from state.protocol.events import Refused
+from state.protocol.frame import Letter, body_of_rows, letter_of
 from state.protocol.messages import LOCAL, Headers, Name, Publish
 from state.protocol.wire import unpack
 from state.routing.outcome import Outcome
 from state.routing.region import Region
 from state.space import Space, timestamp_text
+from state.storage.codec import keys_of
 from state.storage.rows import REGION, Columns, tables
 from state.storage.store import Held
 from streaming.hashing import kafka_partition
-from streaming.schemas import Parcel, read_parcel, stream_of
+from streaming.schemas import Parcel, Posted, read_parcel, stream_of
 from streaming.settings import Settings
 
 MOST_ROWS = 4096
@@ -60,23 +61,20 @@ class Record(NamedTuple):
 
 
 class Step:
-    """One region in one batch. Take `records` to their end, then `stored`: None if the state is as before."""
+    """One region in one batch: take its `records` to their end, then `close`."""
 
     def __init__(
         self, settings: Settings, name: str, stored: bytes | None, parcels: Iterable[bytes], batch: int
     ) -> None:
         self._settings, self._batch, self._began = settings, batch, wall.perf_counter()
         brokers = settings.part_of[name].brokers
-        self._held = (settings.epoch, name)
-        self._store = HELD.open(stored, name, settings.config.setups(brokers), settings.epoch)
+        self._store = HELD.open(stored, name, settings.config.setups(brokers), settings.epoch, batch)
         self._region = self._store.region
-        before = self._region.clock, _received(self._region)
+        before = _received(self._region)
         arrivals = merge(arrivals_of(map(read_parcel, parcels), name, settings.config.space.dims))
         self._outcome = self._region.take(arrivals, batch)
         self._recorded = _records_anything(self._outcome)
-        self._changed = self._recorded or bool(self._region.log) or before[1] != _received(self._region)
-        if not self._changed:
-            self._region.clock = before[0]  # the held region stays equal to the stored one
+        self._changed = self._recorded or bool(self._region.log) or before != _received(self._region)
 
     def records(self) -> Iterator[Record]:
         """Yield everything to be written."""
@@ -87,10 +85,11 @@ class Step:
         if self._recorded:
             yield from self._frames()
 
-    @property
-    def stored(self) -> bytes | None:
-        """The new state."""
-        return HELD.close(self._store) if self._changed else None
+    def close(self) -> bytes | None:
+        """Return the state as it is now; None if it is as before, apart from the clock, which then need not be kept."""
+        stored = self._store.close() if self._changed else self._store.leave()
+        HELD.keep(self._store, self._batch)
+        return stored
 
     def _deliveries(self) -> Iterator[Record]:
         """Yield a record for each delivery, put together from parts: most share their halves with others."""
@@ -119,18 +118,20 @@ class Step:
                 yield Record(settings.topics.records, partition, key, frame)
 
     def _tables(self) -> dict[str, Columns]:
+        """Return the rows; the sizes of what is stored are those before this batch, whose own are not known yet."""
         made = tables(self._outcome, self._batch)
-        metrics, sizes = made["metrics"], self._store.sizes
-        places = zip(metrics["broker"], metrics["link"], strict=True)
-        metrics["state_bytes"] = [sizes.get(place) for place in places]
-        row = {"broker": self._region.name, "link": REGION, "batch": self._batch}
-        row |= {"state_bytes": sizes.get((self._region.name, REGION)), "millis": self._millis()}
+        metrics, name = made["metrics"], self._region.name
+        metrics["state_bytes"] = list(map(self._bytes_of, metrics["broker"], metrics["link"]))
+        row = {"broker": name, "link": REGION, "batch": self._batch, "state_bytes": self._bytes_of(name, REGION)}
+        row["millis"] = (wall.perf_counter() - self._began) * 1000
         for column, values in metrics.items():
             values.append(row.get(column))
         return made
 
-    def _millis(self) -> float:
-        return (wall.perf_counter() - self._began) * 1000
+    def _bytes_of(self, broker: str, link: str) -> int:
+        """Return the size of what is stored of a link; `LOCAL`: of the broker itself; `REGION`: the rest."""
+        keys = {LOCAL: keys_of(broker, ()), REGION: ["head", "log"]}.get(link, [f"{broker}/{link}"])
+        return sum(self._store.sizes.get(key, 0) for key in keys)
 
 
 def arrivals_of(parcels: Iterable[Parcel], region: str, dims: int) -> Iterator[Arrival]:
@@ -140,19 +141,18 @@ def arrivals_of(parcels: Iterable[Parcel], region: str, dims: int) -> Iterator[A
         for e in parcel.events:
             yield Arrival(channel, e.offset, e.time, e.broker, LOCAL, unpack(e.message, dims), e.message)
         for p in parcel.letters:
-            letter = letter_of(p.frame)
-            message = (
-                letter if not isinstance(letter, Reject) else _unread(channel.name, channel.partition, p.offset, letter)
-            )
-            yield Arrival(channel, p.offset, p.time, p.broker, p.origin, message)
+            yield Arrival(channel, p.offset, p.time, p.broker, p.origin, _letter(channel, p))
         for r in parcel.rejects:
             yield Arrival(channel, r.offset, r.time, r.broker, LOCAL, r.refused)
         for c in parcel.commands:
             yield Arrival(channel, c.offset, c.time, region, LOCAL, c.command)
 
 
-def _unread(name: str, partition: int, offset: int, reject: Reject) -> Refused:
-    return Refused(name, partition, offset, b"", reject.rule, reject.message)
+def _letter(channel: Channel, posted: Posted) -> Letter | Refused:
+    letter = letter_of(posted.frame)
+    if isinstance(letter, Letter):
+        return letter
+    return Refused(channel.name, channel.partition, posted.offset, b"", letter.rule, letter.message)
 
 
 def _received(region: Region) -> list[int]:
@@ -205,7 +205,7 @@ def step(settings: Settings) -> Callable[[Any, Iterator[pd.DataFrame], Any], Ite
         done = Step(settings, settings.by_key[key[0]].name, stored, parcels, batch_number())
         for records in chunks(done.records()):
             yield pd.DataFrame(records, columns=Record._fields)
-        if (new := done.stored) is not None:
+        if (new := done.close()) is not None:
             state.update((1, new))
 
     return take

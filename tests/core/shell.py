@@ -21,7 +21,7 @@ from state.protocol.arrivals import RANKS
 from state.protocol.frame import Frame, read, rows_of
 from state.routing.cut import Regions
 from state.routing.region import Region
-from state.storage.store import Store
+from state.storage.store import Held, Store
 from streaming import step as stage
 from streaming.schemas import table_of
 from streaming.settings import Settings, settle
@@ -30,6 +30,11 @@ from streaming.step import Step
 
 INPUTS = tuple(RANKS)
 PARTITIONS = 16
+
+
+def forget() -> None:
+    """Be a new process, which holds no region."""
+    stage.HELD = Held()
 
 
 class Record(NamedTuple):
@@ -79,7 +84,7 @@ class Shell:
         now = self.clock
         for _ in range(crashes):
             self._attempt(end, now, shuffle, dies=True)
-            stage.HELD.clear()  # a new process
+            forget()
         self.stored |= self._attempt(end, now, shuffle)
         self.read |= end
         self.batch += 1
@@ -115,7 +120,7 @@ class Shell:
             step = Step(self.settings, name, self.stored.get(name), parcels, self.batch)
             for record in step.records():
                 self.topics[record.topic].append(Record(now, record.key, record.value, record.headers))
-            if (new := step.stored) is not None:
+            if (new := step.close()) is not None:
                 stored[name] = new
         return stored
 
