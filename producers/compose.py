@@ -23,7 +23,7 @@ from typing import Any
 
 from producers.errors import EventRefused
 from state.config import Config
-from state.protocol.events import Context, EventKind, Reject, read
+from state.protocol.events import Context, EventKind, Reject, Source, read
 from state.space import timestamp_text
 
 Clock = Callable[[], int]
@@ -76,7 +76,7 @@ class Composer:
         if kind != "publish" and event.get("rev") is None:
             event["rev"] = self._revisions.after(now)
         value = _encoded(kind, event)
-        outcome = read(self._context, kind, broker, value, now, 0) if self._check else None
+        outcome = read(self._context, kind, broker, value, Source(0, 0, "", now)) if self._check else None
         if isinstance(outcome, Reject):
             raise EventRefused(kind, event.get("id"), outcome)
         if kind != "publish":

@@ -87,7 +87,9 @@ class Step:
 
     def close(self) -> bytes | None:
         """Return the state as it is now; None if it is as before, apart from the clock, which then need not be kept."""
-        stored = self._store.close() if self._changed else self._store.leave()
+        stored = self._store.close() if self._changed else None
+        if stored is None:
+            self._store.leave()
         HELD.keep(self._store, self._batch)
         return stored
 

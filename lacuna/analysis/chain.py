@@ -34,13 +34,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from state.routing.overlay import Batch, Network
 
 from lacuna.simulate import Tally
 from state.config import Config, parse
 from state.geometry.boxes import Box, stack
 from state.protocol.messages import Message, Name, Publish, Stamp, Subscribe, Unsubscribe
 from state.routing.link import Local
-from state.routing.overlay import Batch, Network
 from state.strategies.probabilistic.rspc import guess, shares
 
 SIDE = 1000

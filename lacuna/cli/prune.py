@@ -11,7 +11,7 @@ from producers.control import ask_prune
 from state.config import Config
 from state.errors import ConfigError
 from state.filters.pruning import DIMENSIONS
-from state.protocol.commands import WISHES, Wish
+from state.protocol.commands import CHOICES, Prune
 from state.strategies import COMMON
 
 
@@ -23,7 +23,7 @@ def declare(command: Parser) -> None:
         "such command, also after a restart. metrics shows it link by link; deliveries do not change."
     )
     show_lines(command, "example: lacuna prune network --prunings 10000 --link 'oslo>paris'")
-    command.add_argument("prune", choices=WISHES, metavar="HOW", help=", ".join(WISHES))
+    command.add_argument("prune", choices=CHOICES, metavar="HOW", help=", ".join(CHOICES))
     command.add_argument(
         "--prunings", type=count, metavar="N", help="how many at most (default: as docs/pruning.md says)"
     )
@@ -44,7 +44,7 @@ def run(args: Args) -> int:
     config = read_config(args.config)
     links = _prunable(config, args.link)
     _check_stops(args.prune, args.prunings, args.worst)
-    command = Wish(args.prune, args.prunings, args.worst, None if args.link is None else tuple(links))
+    command = Prune(args.prune, args.prunings, args.worst, None if args.link is None else tuple(links))
     place = ask_prune(config, command, deadline=args.deadline)
     asked = {**msgspec.to_builtins(command), "links": links if args.json else ", ".join(links)}
     show_summary({"asked": True, **asked, **place._asdict()}, "prune", as_json=args.json)

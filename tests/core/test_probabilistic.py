@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from state.routing.overlay import Network
+from tests.core.test_overlay import Diary, message_of
 
 from lacuna.__main__ import main
 from lacuna.analysis.chain import pinwheel
@@ -19,7 +21,6 @@ from state.geometry.boxes import Box, stack, unstack
 from state.matching.boxlist import BoxList
 from state.protocol.messages import Name
 from state.routing.link import Link
-from state.routing.overlay import Network
 from state.space import Attribute, Keys, Space, float_key
 from state.storage.codec import decode, encode
 from state.strategies import Spec, Strategy, Verdict, probabilistic
@@ -29,7 +30,6 @@ from tests.core import naive
 from tests.core.histories import config_text, configs, events
 from tests.core.naive import name
 from tests.core.shell import Shell
-from tests.core.test_overlay import Diary, message_of
 
 SQUARE, FOUR = pinwheel(20, side=100)
 """A hole of 4 %, which the four leave and which no rule finds without guessing."""

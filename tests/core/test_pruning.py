@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from state.routing.overlay import Network
+from tests.core.test_overlay import Diary, message_of
 
 from state.config import parse
 from state.errors import ConfigError, InvariantError
@@ -32,7 +34,6 @@ from state.filters.where import parse as parse_filter
 from state.matching.pruned import Pruned
 from state.protocol.messages import Name
 from state.routing.link import Link
-from state.routing.overlay import Network
 from state.space import Attribute, Space, float_key
 from state.storage.codec import decode, describe, encode
 from state.strategies import Spec
@@ -40,7 +41,6 @@ from tests.core.histories import BOX_TABLES, config_text, configs, events, point
 from tests.core.naive import name
 from tests.core.oracle import Oracle
 from tests.core.test_filters import POINTS, SPACE, cells, trees
-from tests.core.test_overlay import Diary, message_of
 
 uniform = partial(natural, SPACE)
 real = trees().filter(lambda tree: tree != EVERYTHING and bool(cells(tree)))

@@ -437,7 +437,7 @@ def letter(number: int, id: str, epoch: int = 7, previous: bytes = START) -> byt
 def test_a_gap_on_a_link_stops() -> None:
     shell = Shell(LINE)
     shell.put("links", b"b0>b1", letter(5, "p"))
-    with pytest.raises(InvariantError, match=r"b1 from b0, at b0>b1, partition 0, offset 0: .* jumps from letter 0 to 5"):
+    with pytest.raises(InvariantError, match=r"b1 from b0, at b0>b1, partition 0, offset 0: .* from letter 0 to 5"):
         shell.settle()
 
 
