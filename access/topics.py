@@ -5,8 +5,9 @@
 | `subscribe`, `unsubscribe` | broker    | 1          | for ever           | a new checkpoint hears them all again     |
 | `publish`                  | broker    | 1          | Kafka's default    | few keys                                  |
 | `links`                    | `from>to` | 1          | Kafka's default    | a channel stays in order in its partition |
+| `control`                  | see there | 1          | the last of a key  | one order of all commands                 |
 | `deliveries`               | client    | 4          | Kafka's default    | many keys, many readers                   |
-| `records`                  | group     | 1          | for ever           | the tables can be rebuilt from it         |
+| `records`                  | region    | 1          | for ever           | the tables can be rebuilt from it         |
 
 Keeping records for ever costs disk, and allows the tables and the state to be rebuilt from the topics. To limit the
 cost, set `retention.ms` on the topic; an operation that needs deleted records is then refused with the reason.
@@ -17,6 +18,7 @@ Existing topics are not changed. Several programs may create topics at the same 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import Any
 
 from kafka.errors import KafkaError, TopicAlreadyExistsError, for_code
@@ -24,10 +26,12 @@ from kafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 from access import DEADLINE
 from access.connection import connect_admin
 from access.errors import KafkaFailed, Unreachable
+from access.offsets import topic_spans
 from state.protocol.topics import Topics
 
 PAUSE = 0.1
 FOR_EVER = {"retention.ms": "-1", "retention.bytes": "-1"}
+COMPACT = {"cleanup.policy": "compact"}
 LARGE = {"max.message.bytes": str(1 << 23)}
 """A record with one long row or one long filter may exceed Kafka's default of 1 MiB."""
 
@@ -47,10 +51,12 @@ def ensure_topics(
     topics = Topics(prefix)
     partitions = dict.fromkeys(topics.events, event_partitions) | {
         topics.links: link_partitions,
+        topics.control: 1,
         topics.deliveries: delivery_partitions,
         topics.records: record_partitions,
     }
-    configs = {topics.links: LARGE, topics.records: LARGE | FOR_EVER} | dict.fromkeys(topics.events[:2], FOR_EVER)
+    configs = {topics.links: LARGE, topics.control: COMPACT, topics.records: LARGE | FOR_EVER}
+    configs |= dict.fromkeys(topics.events[:2], FOR_EVER)
     wanted = {
         topic: {"num_partitions": count, "replication_factor": replication, "configs": configs.get(topic, {})}
         for topic, count in partitions.items()
@@ -65,6 +71,12 @@ def ensure_topics(
         raise Unreachable(bootstrap, deadline) from None
     finally:
         admin.close()
+
+
+def partition_counts(bootstrap: str, prefix: str, deadline: float = DEADLINE) -> dict[str, int]:
+    """Return the number of partitions of each topic of a system, by the name without the prefix."""
+    spans = topic_spans(bootstrap, Topics(prefix).all, deadline)
+    return dict(Counter(topic.removeprefix(f"{prefix}.") for topic, _ in spans))
 
 
 def _create(admin: Any, bootstrap: str, wanted: dict[str, dict[str, Any]], ends: float) -> list[str]:

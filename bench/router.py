@@ -40,10 +40,11 @@ from lacuna.local import local_kafka, spark_jars
 from producers.sender import Sender
 from producers.workloads import Workload
 from state.config import Config, parse
+from state.protocol.frame import Frame, Rows, read, rows_of
 from state.protocol.topics import Topics
 from streaming.checkpoint import adopt
 from streaming.pipeline import Engine, records, session
-from streaming.schemas import OUTPUT, STATE, read_sheaf
+from streaming.schemas import OUTPUT, STATE, table_of
 from streaming.service import Service
 from streaming.settings import Settings
 
@@ -296,23 +297,22 @@ def sparse(count: int, tag: str, seed: int) -> list[dict[str, Any]]:
 
 def pass_through(spark: SparkSession, settings: Settings, engine: Engine, checkpoint: str) -> StreamingQuery:
     """The same topics and groups, an identity function with a counter for state, a Kafka sink."""
-    groups = {broker: settings.groups(broker) for broker in settings.config.overlay.brokers}
-    pairs = ", ".join(f"'{b}', array({', '.join(repr(g) for g in names)})" for b, names in groups.items())
+    keys = ", ".join(f"'{broker}', '{part.key}'" for broker, part in settings.part_of.items())
     source = records(spark, settings, engine).withColumn(
-        "group",
-        expr(f"explode(coalesce(map({pairs})[element_at(split(cast(key as string), '>'), -1)], array('none')))"),
+        "region", expr(f"coalesce(map({keys})[element_at(split(cast(key as string), '>'), -1)], 'none')")
     )
-    topic = settings.topic("deliveries") + "-plain"
+    topic = settings.topics.deliveries + "-plain"
     ensure_plain(settings, topic)
 
     def identity(key: Any, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
         count = state.get[0] if state.exists else 0
         for frame in frames:
             count += len(frame)
-            yield pd.DataFrame({"topic": topic, "key": frame["key"], "value": frame["value"]})
+            values = {"topic": topic, "partition": 0, "key": frame["key"], "value": frame["value"], "headers": None}
+            yield pd.DataFrame(values)
         state.update((count, b""))
 
-    stepped = source.groupBy("group").applyInPandasWithState(identity, OUTPUT, STATE, "append", "NoTimeout")
+    stepped = source.groupBy("region").applyInPandasWithState(identity, OUTPUT, STATE, "append", "NoTimeout")
     return (
         stepped.writeStream.format("kafka")
         .option("kafka.bootstrap.servers", settings.config.kafka.bootstrap)
@@ -335,7 +335,7 @@ def ensure_plain(settings: Settings, topic: str) -> None:
         admin.close()
 
 
-def _sheaves(config: Config) -> Iterator[Any]:
+def _frames(config: Config) -> Iterator[tuple[str, Rows]]:
     topic = Topics(config.kafka.prefix).records
     consumer = KafkaConsumer(
         topic,
@@ -346,22 +346,22 @@ def _sheaves(config: Config) -> Iterator[Any]:
     )
     try:
         for record in consumer:
-            yield read_sheaf(record.value)
+            frame = read(record.value)
+            if isinstance(frame, Frame):
+                yield frame.content.channel, rows_of(frame)
     finally:
         consumer.close()
 
 
 def rows_in(config: Config) -> int:
     """Rows in the records topic."""
-    return sum(sheaf.rows for sheaf in _sheaves(config))
+    return sum(rows.rows for _, rows in _frames(config))
 
 
 def largest_state(config: Config) -> dict[str, int]:
     """The last recorded size of each group's state."""
-    from streaming.schemas import table_of
-
     sizes: dict[str, int] = {}
-    for sheaf in _sheaves(config):
-        if sheaf.table == "metrics":
-            sizes[sheaf.channel] = table_of(sheaf.stream)["state_bytes"][-1].as_py()
+    for channel, rows in _frames(config):
+        if rows.table == "metrics":
+            sizes[channel] = table_of(rows.stream)["state_bytes"][-1].as_py()
     return sizes

@@ -1,11 +1,12 @@
-"""Commands of an operator to a running router: each is a record on the links topic.
+"""Commands of an operator to a running router: each is a record on the topic `control`, under a key of its own.
 
-Every group takes the record into its log, so that every replay of the log sees the command at the same place.
+Every region takes the record at its place among the arrivals, so that a repeated batch sees it there too.
 """
 
 from __future__ import annotations
 
 from contextlib import closing
+from uuid import uuid4
 
 from kafka.errors import KafkaError, KafkaTimeoutError
 
@@ -14,22 +15,23 @@ from access.connection import connect_producer
 from access.errors import NotConfirmed, TopicMissing
 from producers.sender import Place, Sent
 from state.config import Config
-from state.protocol.commands import Wish, write_wish
-from state.protocol.topics import PRUNE, REBUILD, Topics
+from state.protocol.commands import COMMAND, Prune, Rebuild, write_command
+from state.protocol.topics import Topics
 
 
 def ask_rebuild(config: Config, *, deadline: float = DEADLINE) -> Place:
     """Ask every link to recompute what its strategy keeps. Return the position of the command in Kafka."""
-    return _ask(config, REBUILD, b"", deadline)
+    return _ask(config, Rebuild(), deadline)
 
 
-def ask_prune(config: Config, command: Wish, *, deadline: float = DEADLINE) -> Place:
+def ask_prune(config: Config, command: Prune, *, deadline: float = DEADLINE) -> Place:
     """Ask links to prune in another way from now on. Return the position of the command in Kafka."""
-    return _ask(config, PRUNE, write_wish(command), deadline)
+    return _ask(config, command, deadline)
 
 
-def _ask(config: Config, key: bytes, value: bytes, deadline: float) -> Place:
-    bootstrap, topic = config.kafka.bootstrap, Topics(config.kafka.prefix).links
+def _ask(config: Config, command: Rebuild | Prune, deadline: float) -> Place:
+    bootstrap, topic = config.kafka.bootstrap, Topics(config.kafka.prefix).control
+    key, value = f"{COMMAND}{uuid4()}".encode(), write_command(command)
     with closing(connect_producer(bootstrap, deadline)) as producer:
         try:
             return Sent(bootstrap, topic, value, producer.send(topic, value, key=key)).place(deadline)

@@ -62,6 +62,10 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     channel: str
     seq: int
     epoch: int
+    batch: int | None = None
+    publication_key: str | None = None
+    entry: str | None = None
+    hop: int | None = None
 
 
 _decode = msgspec.json.Decoder(Delivery).decode

@@ -1,11 +1,11 @@
 """The archive query: from the records topic into the five tables, each row exactly once, whatever crashed.
 
-The topic holds sheaves (see `schemas`), each numbered on its channel: one channel per group and epoch. The router may
-have written a sheaf twice; Spark may run a batch twice; the process may die between two tables. Against the first
-stand the numbers, against the others three things:
+The topic holds frames of rows (`state.protocol.frame`), each numbered on its channel: one channel per region and epoch.
+The router may have written a frame twice; Spark may run a batch twice; the process may die between two tables. Against
+the first stand the numbers, against the others three things:
 
     Spark's checkpoint    batch N holds the same records whenever it is run
-    marks-N               the number of the last sheaf taken on each channel, after batch N
+    marks-N               the number of the last frame taken on each channel, after batch N
     the stamp (N)         in each table's log: the batch is in this table already (see `lake`)
 
     batch N:  marks of N-1 ──plan──▶ repeats, marks of N ──write marks-N──▶ append to table 1, 2 ... 5
@@ -16,7 +16,11 @@ the tables: if batch N is ever planned differently from what stands in marks-N, 
 the tables were written with, and the archive stops before a table could skip rows that it never had.
 
 Numbers on a channel, as in `state.protocol.channel`: one at or below the mark is a repeat; the next is taken; a greater
-one is a gap, rows are lost, and the archive stops. Sheaves of every epoch found in the topic are taken: it is history.
+one is a gap, rows are lost, and the archive stops. Frames of every epoch found in the topic are taken: it is history.
+The checksum of the predecessor is not compared: a repeated batch writes other times taken under the same number.
+
+A record that Lacuna did not write is counted, named in the log of the job and passed over: it would otherwise stop the
+archive for ever. If it was a frame that was damaged, the next number shows the gap.
 
 Not chosen: an application id per channel and its number as version would need no marks, but Spark's writer can put only
 one stamp on a commit; a query with state would do the work of the marks, at several times the cost.
@@ -27,9 +31,10 @@ wish to stop at its beginning, and ends the query with `StopArchive`; `ArchiveQu
 
 from __future__ import annotations
 
+import logging
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -53,14 +58,18 @@ from streaming.lake import (
     table_counts,
 )
 from streaming.paths import absolute, file_system, refusals
+from streaming.pipeline import READING, choose_checkpoint_writer
 from streaming.schemas import SCHEMAS
 from streaming.settings import Settings
 
 MOST_RECORDS = 2_000
-"""Sheaves in a batch: at most 4096 rows and 1 MB each, and with the rust writer all in the driver's memory, packed."""
+"""Frames in a batch: at most 4096 rows and 1 MB each, and with the rust writer all in the driver's memory, packed."""
 KEPT = 100
 """Files of marks that are kept."""
 REBUILD = "Remedy: rebuild the tables from the topic, which loses nothing that is still in it"
+
+
+log = logging.getLogger(__name__)
 
 
 class StopArchive(Exception):
@@ -104,9 +113,10 @@ class Filled(msgspec.Struct, frozen=True):
 
 
 class Marks(msgspec.Struct, frozen=True):
-    """How far the archive is after a batch: the last sheaf of each epoch's channels, the next offset of each partition.
+    """How far the archive is after a batch: the last frame of each epoch's channels, the next offset of each partition.
 
-    `life` names the tables' stamps: it is drawn when the archive begins with empty tables, and kept.
+    `life` names the tables' stamps: it is drawn when the archive begins with empty tables, and kept. `foreign` counts
+    records that were passed over.
     """
 
     life: str
@@ -115,6 +125,7 @@ class Marks(msgspec.Struct, frozen=True):
     offsets: dict[str, int] = {}
     tables: dict[str, Filled] = {}
     format: int = 1
+    foreign: int = 0
 
     def stamp(self, table: str) -> Stamp:
         """What a commit of this batch to a table carries."""
@@ -180,16 +191,20 @@ class Plan:
     repeats: frozenset[Place]
     rows: Mapping[str, int]
     after: Marks
+    foreign: tuple[Head, ...] = ()
 
 
 def make_plan(before: Marks, heads: Iterable[Head]) -> Plan:
     """Find the repeats, refuse a gap, and move the marks. The order in which the heads come does not matter."""
-    heads = sorted(heads, key=lambda head: (head.epoch, head.channel, head.number, head.place))
-    _refuse_faults(heads)
+    every = sorted(heads, key=lambda head: (head.epoch, head.channel, head.number, head.place))
+    _refuse_faults(every)
+    foreign = tuple(head for head in every if head.foreign)
     channels = {epoch: dict(marks) for epoch, marks in before.channels.items()}
     repeats = []
     rows = dict.fromkeys(SCHEMAS, 0)
-    for head in heads:
+    for head in every:
+        if head.foreign:
+            continue
         marks = channels.setdefault(str(head.epoch), {})
         last = marks.get(head.channel, 0)
         if head.number <= last:
@@ -200,13 +215,19 @@ def make_plan(before: Marks, heads: Iterable[Head]) -> Plan:
         marks[head.channel] = head.number
         rows[head.table] += head.rows
     after = Marks(
-        before.life, before.batch + 1, channels, _offsets(before.offsets, heads), _filled(before, rows), before.format
+        before.life,
+        before.batch + 1,
+        channels,
+        _offsets(before.offsets, every),
+        _filled(before, rows),
+        before.format,
+        before.foreign + len(foreign),
     )
-    return Plan(frozenset(repeats), rows, after)
+    return Plan(frozenset(repeats), rows, after, foreign)
 
 
 def _refuse_faults(heads: list[Head]) -> None:
-    faults = [head for head in heads if head.fault]
+    faults = [head for head in heads if head.fault and not head.foreign]
     if faults:
         head = min(faults, key=lambda head: head.place)
         raise StateError(
@@ -218,7 +239,7 @@ def _refuse_faults(heads: list[Head]) -> None:
 
 def _gap(head: Head, last: int) -> InvariantError:
     return InvariantError(
-        f"the channel {head.channel} of epoch {head.epoch} jumps from sheaf {last} to {head.number} (partition "
+        f"the channel {head.channel} of epoch {head.epoch} jumps from frame {last} to {head.number} (partition "
         f"{head.partition}, offset {head.offset} of the records topic): rows are lost. Remedy: check the retention of "
         "the topic and restore what is missing from a copy; if there is none, empty the topic and start with an empty "
         "checkpoint and another lake.path"
@@ -276,6 +297,7 @@ class Archive:
         before = self._before(batch)
         with self.writer.load(records) as load:
             plan = make_plan(before, load.heads)
+            _warn(plan.foreign)
             self._keep(plan.after)
             for table in SCHEMAS:
                 if plan.rows[table]:
@@ -307,6 +329,16 @@ class Archive:
                 f"batch {after.batch} of the archive holds other records than when it was first run: Spark's "
                 f"checkpoint is not the one that the tables were written with. {REBUILD}"
             )
+
+
+def _warn(foreign: Sequence[Head]) -> None:
+    if foreign:
+        first = min(foreign, key=lambda head: head.place)
+        log.warning(
+            "%d records of the records topic are not Lacuna's and are passed over; the first is in partition %d at "
+            "offset %d: %s",
+            *(len(foreign), first.partition, first.offset, first.fault),
+        )
 
 
 # The query
@@ -369,6 +401,7 @@ def archive_query(
         archive = Archive(MarkFiles(where.marks), chosen, lambda: wish.is_set() or asked(), tell)
         sink = records(spark, settings, most_records).writeStream.queryName("archive").foreachBatch(archive)
         sink = sink.option("checkpointLocation", where.checkpoint)
+        choose_checkpoint_writer(spark, where.checkpoint)
         query = ArchiveQuery(_start(spark, sink, trigger), archive, wish)
     except BaseException:
         release(lock)
@@ -382,10 +415,11 @@ def records(spark: SparkSession, settings: Settings, most_records: int) -> DataF
     source = (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", settings.config.kafka.bootstrap)
-        .option("subscribe", settings.topic("records"))
+        .option("subscribe", settings.topics.records)
         .option("startingOffsets", "earliest")
         .option("failOnDataLoss", "true")
         .option("maxOffsetsPerTrigger", str(most_records))
+        .options(**READING)
     )
     return source.load().select("partition", "offset", "value")
 

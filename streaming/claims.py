@@ -1,8 +1,9 @@
 """One at a time: a lock on a file says that a checkpoint is in use.
 
 Two routers on one checkpoint would give the same numbers to different letters; two archives would both believe that a
-row is theirs to add. Spark notices some of that, late. So who uses a checkpoint first locks a file beside it; the lock
-goes with the process, however it ends, and needs no cleaning up. Only local paths can be locked so: with a checkpoint
+row is theirs to add. Spark notices next to nothing of that (its writer of checkpoints on local paths only looks whether
+a file is there, see `pipeline`). So who uses a checkpoint first locks a file beside it; the lock goes with the process,
+however it ends, and needs no cleaning up. Only local paths can be locked so: with a checkpoint
 in an object store, whoever deploys the job sees to it that there is one.
 """
 
@@ -10,6 +11,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from state.errors import LacunaError
@@ -27,15 +30,44 @@ def claim(file: str, used: str, what: str) -> int:
     """Lock `file` for this process: the open file, to be given to `release`. `used` is the checkpoint, for `what`."""
     if not is_local(file):
         return NOTHING
+    while True:
+        lock = _open(file, used)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise taken(used, what) from None
+        if _is_there(lock, file):
+            return lock
+        os.close(lock)
+
+
+@contextmanager
+def alone(file: str, used: str) -> Iterator[None]:
+    """Hold a lock for a moment; wait while another program holds it."""
+    if not is_local(file):
+        yield
+        return
+    lock = _open(file, used)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _open(file: str, used: str) -> int:
     with refusals("lake.checkpoint", used):
         Path(file).parent.mkdir(parents=True, exist_ok=True)
-        lock = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
+        return os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
+
+
+def _is_there(lock: int, file: str) -> bool:
+    """Return whether the locked file is still the one at its path: a removed one locks nobody out."""
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        raise taken(used, what) from None
-    return lock
+        return os.path.samestat(os.fstat(lock), Path(file).stat())
+    except FileNotFoundError:
+        return False
 
 
 def taken(used: str, what: str) -> Claimed:

@@ -1,6 +1,6 @@
 """The lake: five Delta tables below one path, and the two writers that append to them.
 
-    topic of sheaves ──▶ Load: what one batch holds ──heads──▶ plan (see `streaming.archive`)
+    topic of frames  ──▶ Load: what one batch holds ──heads──▶ plan (see `streaming.archive`)
                            │                                     │ which records are repeats
                            └──append(table, repeats, stamp)◀─────┘
 
@@ -13,12 +13,13 @@ either may end what the other began; of two commits that race with one stamp, De
     SparkWriter    the records stay on the executors; Spark writes: about a second a table. A cluster.
 
 A **head** is what the plan needs to know of a record: everything but the rows. A record that cannot be read has a head
-too, with its fault, so that workers never raise and the driver stops with one message.
+too, with its fault, so that workers never raise. A record that Lacuna did not write is *foreign* and is passed over;
+any other fault stops the driver with one message.
 
 Tables are made by delta-rs in either case, empty, before anything is written: reader version 1, writer version 2 and no
 table feature, which every reader of Delta understands. A table that is already there must have just these columns, or
 be one that an earlier version of Lacuna made, with fewer: then the others are added, and are null in the rows that it
-has. Sheaves of an earlier version are completed in the same way, so that a topic outlives an upgrade.
+has. Frames of an earlier version are completed in the same way, so that a topic outlives an upgrade.
 """
 
 from __future__ import annotations
@@ -33,7 +34,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-import msgspec
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError
@@ -42,8 +42,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from state.errors import LacunaError, StateError
+from state.protocol.frame import MAGIC, VERSION, Frame, read, rows_of
 from streaming.paths import absolute, is_local, refusals
-from streaming.schemas import FORMAT, SCHEMAS, Sheaf, read_sheaf, table_of
+from streaming.schemas import SCHEMAS, table_of
 
 Place = tuple[int, int]
 """Partition and offset of a record."""
@@ -55,7 +56,7 @@ ABOUT = {
     "decisions": "one row per subscription event and outgoing link",
     "routes": "one row per publication and outgoing link it was considered for",
     "deliveries": "one row per publication and local subscription it matched",
-    "metrics": "one row per batch and group (broker, link) touched in it",
+    "metrics": "one row per batch and link touched in it, and one for the region",
     "rejects": "one row per refused record",
 }
 LEAST_FREE = 64 << 20
@@ -188,7 +189,7 @@ class Stamp(NamedTuple):
 
 
 class Head(NamedTuple):
-    """A sheaf without its rows, and where it lies; `fault` says why it cannot be read."""
+    """A frame without its rows, and its position; `fault` says why it cannot be read, `foreign` that it is not ours."""
 
     partition: int
     offset: int
@@ -198,44 +199,32 @@ class Head(NamedTuple):
     table: str
     rows: int
     fault: str | None = None
+    foreign: bool = False
 
     @property
     def place(self) -> Place:
         return self.partition, self.offset
 
 
-def unsheaf(partition: int, offset: int, value: bytes | None) -> tuple[Head, bytes]:
-    """The head and the rows of a record."""
-    try:
-        sheaf: Sheaf = read_sheaf(value or b"")
-    except msgspec.MsgspecError as error:
-        return Head(partition, offset, 0, "", 0, "", 0, _fault(value or b"", str(error))), b""
-    fault = None
-    if sheaf.format > FORMAT:
-        fault = _newer(sheaf.format)
-    elif sheaf.table not in SCHEMAS:
-        fault = f"it is for a table {sheaf.table!r}, which does not exist"
-    head = Head(partition, offset, sheaf.epoch, sheaf.channel, sheaf.number, sheaf.table, sheaf.rows, fault)
-    return head, sheaf.stream
-
-
-def _newer(number: int) -> str:
-    return f"its format is {number}, and this version reads formats up to {FORMAT}"
-
-
-def _fault(value: bytes, error: str) -> str:
-    """Why a record is no sheaf; a later format may look quite different, but begins with its number."""
-    try:
-        parts = msgspec.msgpack.decode(value)
-    except msgspec.MsgspecError:
-        parts = None
-    if isinstance(parts, list) and parts and isinstance(parts[0], int) and parts[0] > FORMAT:
-        return _newer(parts[0])
-    return f"it is not a sheaf ({error})"
+def unframe(partition: int, offset: int, value: bytes | None) -> tuple[Head, bytes]:
+    """Return the head and the rows of a record."""
+    record = value or b""
+    frame = read(record)
+    if not isinstance(frame, Frame):
+        later = record.startswith(MAGIC) and record[len(MAGIC) : len(MAGIC) + 1] > bytes([VERSION])
+        return Head(partition, offset, 0, "", 0, "", 0, frame.message, not later), b""
+    content = frame.content
+    if content.kind != "rows":
+        fault = f"it is a {content.kind} of the channel {content.channel}"
+        return Head(partition, offset, content.epoch, content.channel, 0, "", 0, fault, True), b""
+    rows = rows_of(frame)
+    unknown = None if rows.table in SCHEMAS else f"it is for a table {rows.table!r}, which does not exist"
+    head = Head(partition, offset, content.epoch, content.channel, content.number, rows.table, rows.rows, unknown)
+    return head, rows.stream
 
 
 def batches(table: str, streams: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
-    """The rows of sheaves of one table, decoded a chunk at a time."""
+    """Yield the rows of one table, decoded a chunk at a time."""
     held: list[pa.Table] = []
     count = 0
     for stream in streams:
@@ -252,7 +241,7 @@ def _rows(table: str, stream: bytes) -> pa.Table:
     try:
         rows = table_of(stream)
     except (pa.ArrowException, OSError) as error:
-        raise StateError(f"a sheaf of {table} is damaged: {error}. {REREAD}") from error
+        raise StateError(f"a frame of {table} is damaged: {error}. {REREAD}") from error
     return rows if rows.schema == SCHEMAS[table] else _completed(table, rows)
 
 
@@ -260,7 +249,7 @@ def _completed(table: str, rows: pa.Table) -> pa.Table:
     """Rows of an earlier version: what it did not know is null."""
     ours = SCHEMAS[table].remove_metadata()
     if any(field.name not in ours.names or ours.field(field.name).type != field.type for field in rows.schema):
-        raise StateError(f"a sheaf of {table} has other columns than the table. {REREAD}")
+        raise StateError(f"a frame of {table} has other columns than the table. {REREAD}")
     known = set(rows.column_names)
     columns = [rows.column(f.name) if f.name in known else pa.nulls(len(rows), f.type) for f in ours]
     return pa.table(columns, schema=ours)
@@ -277,7 +266,7 @@ class Load(Protocol):
 
     @property
     def heads(self) -> list[Head]:
-        """What they are."""
+        """The header of each record."""
 
     def append(self, table: str, repeats: Collection[Place], stamp: Stamp) -> None:
         """Add the rows for a table, but for those of repeats, unless the table has the stamp already."""
@@ -346,20 +335,20 @@ class RustLoad:
     def __init__(self, writer: RustWriter, records: pa.Table) -> None:
         self._writer = writer
         columns = (records.column(name).to_pylist() for name in ("partition", "offset", "value"))
-        self._sheaves = sorted(unsheaf(*record) for record in zip(*columns, strict=True))
+        self._frames = sorted(unframe(*record) for record in zip(*columns, strict=True))
 
     @property
     def heads(self) -> list[Head]:
-        """What the records are."""
-        return [head for head, _ in self._sheaves]
+        """Return the header of each record without decoding its rows."""
+        return [head for head, _ in self._frames]
 
     def append(self, table: str, repeats: Collection[Place], stamp: Stamp) -> None:
         """Append what is for the table and no repeat."""
-        chosen = (stream for head, stream in self._sheaves if head.table == table and head.place not in repeats)
+        chosen = (stream for head, stream in self._frames if head.table == table and head.place not in repeats)
         self._writer.append(table, chosen, stamp)
 
 
-SHEAVES = pa.schema(
+FRAMES = pa.schema(
     [
         ("partition", pa.int32()),
         ("offset", pa.int64()),
@@ -369,6 +358,7 @@ SHEAVES = pa.schema(
         ("table", pa.string()),
         ("rows", pa.int64()),
         ("fault", pa.string()),
+        ("foreign", pa.bool_()),
         ("stream", pa.binary()),
     ]
 )
@@ -384,7 +374,7 @@ SPARK_SETTINGS = {
 
 
 class SparkWriter:
-    """On the executors, with Spark. What is cached is the sheaf beside its head: a table's rows are then found by the
+    """On the executors, with Spark. What is cached is the rows beside their head: a table's rows are then found by the
     JVM, and only they pass through Python."""
 
     def __init__(self, lake: str) -> None:
@@ -395,7 +385,7 @@ class SparkWriter:
         """Take the batch apart and keep it, on the executors, for as long as it is written."""
         for key, value in SPARK_SETTINGS.items():  # of this batch's session: the query's own copy
             records.sparkSession.conf.set(key, value)
-        taken = records.select("partition", "offset", "value").mapInArrow(take_apart, from_arrow_schema(SHEAVES))
+        taken = records.select("partition", "offset", "value").mapInArrow(take_apart, from_arrow_schema(FRAMES))
         taken.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             yield SparkLoad(self._lake, taken)
@@ -408,18 +398,18 @@ class SparkLoad:
     """A batch on the executors."""
 
     lake: str
-    sheaves: DataFrame
+    frames: DataFrame
 
     @property
     def heads(self) -> list[Head]:
-        """What the records are."""
-        rows = self.sheaves.drop("stream").toArrow().to_pylist()
+        """Return the header of each record without decoding its rows."""
+        rows = self.frames.drop("stream").toArrow().to_pylist()
         return sorted(Head(**row) for row in rows)
 
     def append(self, table: str, repeats: Collection[Place], stamp: Stamp) -> None:
         """Append what is for the table and no repeat."""
         rows = (
-            self.sheaves.filter(self.sheaves["table"] == table)
+            self.frames.filter(self.frames["table"] == table)
             .select("partition", "offset", "stream")
             .mapInArrow(unpack_rows(table, frozenset(repeats)), from_arrow_schema(SCHEMAS[table]))
         )
@@ -438,9 +428,9 @@ def take_apart(chunks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Records into heads and streams, for `mapInArrow`."""
     for chunk in chunks:
         columns = (chunk.column(name).to_pylist() for name in ("partition", "offset", "value"))
-        sheaves = [unsheaf(*record) for record in zip(*columns, strict=True)]
-        rows = [{**head._asdict(), "stream": stream} for head, stream in sheaves]
-        yield pa.RecordBatch.from_pylist(rows, schema=SHEAVES)
+        frames = [unframe(*record) for record in zip(*columns, strict=True)]
+        rows = [{**head._asdict(), "stream": stream} for head, stream in frames]
+        yield pa.RecordBatch.from_pylist(rows, schema=FRAMES)
 
 
 def unpack_rows(

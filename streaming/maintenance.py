@@ -216,7 +216,7 @@ def _remove(path: str, kept: str | None = None) -> None:
 
 def check_topic(settings: Settings, where: Places) -> bool:
     """Refuse a records topic that lacks something of what the archive has read; False if nobody knows what that is."""
-    topic = settings.topic("records")
+    topic = settings.topics.records
     spans = {partition: span for (_, partition), span in topic_spans(settings.config.kafka.bootstrap, [topic]).items()}
     if not spans:
         raise _incomplete(topic, "it does not exist")

@@ -1,9 +1,12 @@
 """The router query from end to end, and the Spark session it runs in.
 
-    Kafka (subscribe, unsubscribe, publish, links)
-      ─▶ sort_records      stateless: validate, fan out into parcels, a row per channel and group
-      ─▶ group by group, applyInPandasWithState(advance)
-      ─▶ Kafka (links, deliveries, records): one sink, the topic is a column
+    Kafka (subscribe, unsubscribe, links, control)  ┐
+    Kafka (publish)                                 ┴─▶ sort_records    stateless: validate; a row per region, channel
+      ─▶ group by region, applyInPandasWithState(step)
+      ─▶ Kafka (links, deliveries, records): one sink; topic and partition are columns
+
+There are two sources, because what changes the state must not wait behind publications: each has its own limit of
+records in a batch.
 
 One sink means that nothing is computed twice and nothing has to be cached between actions. What the sink repeats
 after a crash is ignored by its readers, who know the numbers (see `state.protocol.channel`).
@@ -12,6 +15,7 @@ after a crash is ignored by its readers, who know the numbers (see `state.protoc
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,12 +25,23 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
 from pyspark.sql.streaming.query import StreamingQuery
 
-from streaming.advance import advance
+from streaming.paths import is_local
 from streaming.schemas import OUTPUT, PARCELS, STATE
 from streaming.settings import Settings
 from streaming.sources import sort_records
+from streaming.step import step
 
-INPUTS = ("subscribe", "unsubscribe", "publish", "links")
+CHANGES = ("subscribe", "unsubscribe", "links", "control")
+"""Topics that change the state."""
+INPUTS = (*CHANGES, "publish")
+READING: Mapping[str, str] = {
+    # A fetch that is still open at the broker must run out before a consumer can go back: 500 ms in every batch.
+    "kafka.fetch.max.wait.ms": "10",
+    "kafka.isolation.level": "read_committed",
+}
+"""Options of every Kafka source."""
+CHECKPOINT_WRITER = "spark.sql.streaming.checkpointFileManagerClass"
+LOCAL_WRITER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 SESSION: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
@@ -55,15 +70,31 @@ SESSION: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Engine:
-    """How the queries run: what an operator tunes, none of which changes any result."""
+    """How the queries run: what an operator tunes, none of which changes any result.
+
+    A batch reads at most `most_records` publications and `most_changes` records of the other topics.
+    """
 
     master: str | None = "local[2,4]"
     jars: Sequence[str] = ()
     partitions: int = 2
     memory: str = "2g"
     most_records: int = 50_000
+    most_changes: int = 200_000
     trigger: str = "0 seconds"
     conf: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def cores(self) -> int | None:
+        """The cores that a local master uses; None if that is decided elsewhere.
+
+        >>> Engine(master="local[3,4]").cores, Engine(master=None).cores
+        (3, None)
+        """
+        found = re.match(r"local\[(\d+|\*)", self.master or "")
+        if found is None:
+            return 1 if self.master == "local" else None
+        return os.cpu_count() or 1 if found[1] == "*" else int(found[1])
 
 
 def session(engine: Engine) -> SparkSession:
@@ -87,14 +118,21 @@ def session(engine: Engine) -> SparkSession:
 
 
 def records(spark: SparkSession, settings: Settings, engine: Engine) -> DataFrame:
-    """What the router reads: the records of its four topics, with the moment of the batch."""
+    """Return what the router reads: the records of its topics, with the moment of the batch."""
+    changes = _source(spark, settings, CHANGES, engine.most_changes)
+    return changes.unionByName(_source(spark, settings, ("publish",), engine.most_records))
+
+
+def _source(spark: SparkSession, settings: Settings, kinds: Sequence[str], most: int) -> DataFrame:
     source = (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", settings.config.kafka.bootstrap)
-        .option("subscribe", ",".join(settings.topic(name) for name in INPUTS))
+        .option("subscribe", ",".join(settings.topics.of(kind) for kind in kinds))
         .option("startingOffsets", "earliest")
         .option("failOnDataLoss", "true")
-        .option("maxOffsetsPerTrigger", str(engine.most_records))
+        .option("includeHeaders", "true")
+        .option("maxOffsetsPerTrigger", str(most))
+        .options(**READING)
     )
     return source.load().select(
         "topic",
@@ -103,19 +141,33 @@ def records(spark: SparkSession, settings: Settings, engine: Engine) -> DataFram
         expr("unix_micros(timestamp)").alias("time"),
         "key",
         "value",
+        "headers",
         expr("unix_micros(current_timestamp())").alias("now"),
     )
 
 
 def routed(source: DataFrame, settings: Settings) -> DataFrame:
-    """The two stages."""
+    """Return the two stages."""
     parcels = source.mapInArrow(sort_records(settings), PARCELS)
-    return parcels.groupBy("group").applyInPandasWithState(advance(settings), OUTPUT, STATE, "append", "NoTimeout")
+    return parcels.groupBy("region").applyInPandasWithState(step(settings), OUTPUT, STATE, "append", "NoTimeout")
+
+
+def choose_checkpoint_writer(spark: SparkSession, checkpoint: str) -> None:
+    """Let Spark write the checkpoint of the next query that is started in the way that suits its path.
+
+    Spark's default starts two processes for every file on a local path. The other writer does not see to it that two
+    queries never share a checkpoint: `claims` does.
+    """
+    if is_local(checkpoint):
+        spark.conf.set(CHECKPOINT_WRITER, LOCAL_WRITER)
+    else:
+        spark.conf.unset(CHECKPOINT_WRITER)
 
 
 def router_query(spark: SparkSession, settings: Settings, engine: Engine, checkpoint: str) -> StreamingQuery:
     """Start the router."""
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", "router")
+    choose_checkpoint_writer(spark, checkpoint)
     return (
         routed(records(spark, settings, engine), settings)
         .writeStream.queryName("router")

@@ -1,10 +1,10 @@
-"""The shapes of what moves: parcels inside the router, records to the archive, columns of the tables.
+"""The shapes of what moves: parcels inside the router, columns of the tables, rows as Arrow streams.
 
-A **parcel** is what one chunk of one channel holds for one group: many messages in one row. Spark then handles a few
-rows a batch instead of many, and the work per message is done where it belongs, in the core.
+A **parcel** is what one chunk of records of one channel holds for one region: many arrivals in one row. Spark then
+handles a few rows a batch instead of many, and the work per message is done where it belongs, in the core.
 
-A **sheaf** is what one group adds to one table in one batch: an Arrow table in a record on the records topic,
-numbered per group 1, 2, 3 ... (see `state.protocol.channel`), so that the archive drops repeats without looking inside.
+Rows travel to the archive in frames (`state.protocol.frame`), numbered per region 1, 2, 3 ..., so that the archive
+drops repeats without looking inside.
 """
 
 from __future__ import annotations
@@ -15,132 +15,108 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from state.protocol.commands import Wish
+from state.protocol.arrivals import Channel
+from state.protocol.commands import Command
+from state.protocol.events import Refused
+from state.protocol.frame import Frame
 from state.protocol.wire import Packed
 from state.storage.rows import TABLES
 
-PARCELS = "group string, channel string, start long, now long, blob binary"
+PARCELS = "region string, parcel binary"
 STATE = "version int, payload binary"
-OUTPUT = "topic string, key binary, value binary"
+OUTPUT = "topic string, partition int, key binary, value binary, headers array<struct<key: string, value: binary>>"
 
 # Parcels
 
 
-class ClientEvent(msgspec.Struct, array_like=True):
-    """An accepted event: its offset, when the log took it (microseconds), and the message."""
+class Sent(msgspec.Struct, array_like=True):
+    """A client's event: its offset, when Kafka took it (microseconds), its broker, the message."""
 
     offset: int
     time: int
+    broker: str
     message: Packed
 
 
-class Mail(msgspec.Struct, array_like=True):
-    """A record of the links topic: its offset, its time, and the letter in it, unread."""
+class Posted(msgspec.Struct, array_like=True):
+    """A letter between two regions: its offset, when Kafka took it, receiver and sender, the frame around it."""
 
     offset: int
     time: int
-    letter: bytes
+    broker: str
+    origin: str
+    frame: Frame
 
 
-class Asked(msgspec.Struct, array_like=True):
-    """A wish about pruning, and where in the links topic it is."""
+class Rejected(msgspec.Struct, array_like=True):
+    """A refused record, at the broker that it was for, or at the region's first."""
 
-    partition: int
     offset: int
-    wish: Wish
+    time: int
+    broker: str
+    refused: Refused
 
 
-class Refused(msgspec.Struct, array_like=True):
-    """A refused record."""
+class Ordered(msgspec.Struct, array_like=True):
+    """A command, for every region."""
 
-    topic: str
-    partition: int
     offset: int
-    value: bytes
-    rule: str
-    message: str
+    time: int
+    command: Command
 
 
-pack = msgspec.msgpack.Encoder().encode
-read_events = msgspec.msgpack.Decoder(list[ClientEvent]).decode
-read_mail = msgspec.msgpack.Decoder(list[Mail]).decode
-read_asked = msgspec.msgpack.Decoder(list[Asked]).decode
-read_refused = msgspec.msgpack.Decoder(list[Refused]).decode
+class Parcel(msgspec.Struct, array_like=True):
+    """Arrivals of one channel for one region."""
+
+    channel: Channel
+    events: list[Sent] = []
+    letters: list[Posted] = []
+    rejects: list[Rejected] = []
+    commands: list[Ordered] = []
+
+
+write_parcel = msgspec.msgpack.Encoder().encode
+read_parcel = msgspec.msgpack.Decoder(Parcel).decode
 
 # Tables
 
-_TIME = pa.timestamp("us", tz="UTC")
+_NAME = pa.struct([(part, pa.string()) for part in ("home", "client", "subscription")])
 _TYPES: dict[str, Any] = {
-    "coverers": pa.list_(pa.string()),
-    "time": _TIME,
-    **dict.fromkeys(
-        (
-            *(
-                "boxes",
-                "nodes",
-                "ranges",
-                "added",
-                "removed",
-                "active",
-                "passive",
-                "batch",
-                "seq",
-                "partition",
-                "offset",
-                "negative_rectangles",
-                "ranges",
-            ),
-            *list(TABLES["metrics"])[2:-1],
-        ),
-        pa.int64(),
-    ),
-    **dict.fromkeys(("bound", "promised", "millis", "negative_share"), pa.float64()),
+    "text": pa.string(),
+    "int": pa.int64(),
+    "float": pa.float64(),
+    "time": pa.timestamp("us", tz="UTC"),
+    "json": pa.string(),
+    "texts": pa.list_(pa.string()),
+    "name": _NAME,
+    "names": pa.list_(_NAME),
 }
-
-
-def _schema(table: str) -> pa.Schema:
-    columns = TABLES[table].items()
-    return pa.schema(
-        [pa.field(name, _TYPES.get(name, pa.string()), metadata={"comment": about}) for name, about in columns]
-    )
-
-
-SCHEMAS: dict[str, pa.Schema] = {table: _schema(table) for table in TABLES}
-"""The Arrow schema of each Delta table; the comments are those of `state.storage.rows`."""
-
-
-# Sheaves
-
-
-class Sheaf(msgspec.Struct, array_like=True):
-    """What a group adds to a table: an Arrow stream, under the group's number for it."""
-
-    format: int
-    epoch: int
-    channel: str
-    number: int
-    batch: int
-    table: str
-    rows: int
-    stream: bytes
-
-
-FORMAT = 1
-read_sheaf = msgspec.msgpack.Decoder(Sheaf).decode
+SCHEMAS: dict[str, pa.Schema] = {
+    table: pa.schema([pa.field(c.name, _TYPES[c.kind], metadata={"comment": c.about}) for c in columns])
+    for table, columns in TABLES.items()
+}
+"""The Arrow schema of each Delta table; types and comments are those of `state.storage.rows`."""
+_JSON = {table: frozenset(c.name for c in columns if c.kind == "json") for table, columns in TABLES.items()}
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
+_json = msgspec.json.Encoder().encode
 
 
 def stream_of(table: str, columns: Mapping[str, Sequence[Any]]) -> bytes:
-    """Columns as an Arrow stream in the table's schema."""
+    """Return columns as an Arrow stream in the table's schema."""
     schema = SCHEMAS[table]
-    batch = pa.record_batch([pa.array(columns[f.name], f.type) for f in schema], schema=schema.remove_metadata())
+    arrays = [pa.array(_texts(columns[f.name]) if f.name in _JSON[table] else columns[f.name], f.type) for f in schema]
+    batch = pa.record_batch(arrays, schema=schema.remove_metadata())
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema, options=_OPTIONS) as writer:
         writer.write_batch(batch)
     return bytes(sink.getvalue())
 
 
+def _texts(values: Sequence[Any]) -> list[str | None]:
+    return [None if value is None else _json(value).decode() for value in values]
+
+
 def table_of(stream: bytes) -> pa.Table:
-    """The rows in an Arrow stream."""
+    """Return the rows in an Arrow stream."""
     with pa.ipc.open_stream(stream) as reader:
         return reader.read_all()

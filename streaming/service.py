@@ -24,12 +24,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from state.errors import LacunaError
+from state.protocol.commands import TICK
 from streaming.archive import archive_query, stopped_on_purpose
 from streaming.causes import cause_in
 from streaming.claims import NOTHING, claim, release
 from streaming.paths import absolute
 from streaming.pipeline import INPUTS, Engine, router_query, session
-from streaming.settings import TICK, Settings
+from streaming.settings import Settings
 
 BETWEEN_LOOKS = 0.2
 PATIENCE = 60.0
@@ -115,11 +116,11 @@ class Service:
             self._lock = NOTHING
 
     def _tick(self) -> None:
-        """Let time pass in groups that nothing else touches, so that subscriptions expire there too."""
+        """Let time pass in regions that nothing else reaches, so that subscriptions expire there too."""
         producer = KafkaProducer(bootstrap_servers=self.settings.config.kafka.bootstrap)
         while not self._stop.wait(self.tick_seconds):
             with suppress(KafkaError):  # while Kafka is away nothing moves at all; the next tick does as well
-                producer.send(self.settings.topic("links"), b"", key=TICK)
+                producer.send(self.settings.topics.control, b"", key=TICK)
         producer.close()
 
     # progress
@@ -131,12 +132,12 @@ class Service:
 
     def quiet(self) -> bool:
         """Has the router applied everything in its topics, its own letters included?"""
-        topics = [self.settings.topic(name) for name in INPUTS]
+        topics = [self.settings.topics.of(name) for name in INPUTS]
         return self._caught_up("router", topics)
 
     def archived(self) -> bool:
         """Has the archive written everything in the records topic?"""
-        return self._caught_up("archive", [self.settings.topic("records")])
+        return self._caught_up("archive", [self.settings.topics.records])
 
     def _caught_up(self, name: str, topics: list[str]) -> bool:
         """No record beyond the last committed batch, which was read *before* the ends of the topics were."""
@@ -147,9 +148,13 @@ class Service:
 
 
 def _end_offsets(query: StreamingQuery) -> dict[str, dict[str, int]]:
+    """Return the offsets behind the last batch, by topic and partition, of all sources."""
     last = query.lastProgress
-    ends = last["sources"][0]["endOffset"] if last else None
-    return dict(json.loads(ends) if isinstance(ends, str) else ends or {})
+    found: dict[str, dict[str, int]] = {}
+    for source in last["sources"] if last else ():
+        ends = source["endOffset"]
+        found |= json.loads(ends) if isinstance(ends, str) else ends or {}
+    return found
 
 
 def topic_ends(bootstrap: str, topics: list[str]) -> dict[tuple[str, int], int]:

@@ -1,49 +1,117 @@
-"""One frozen value with everything that the queries need to know; it travels to the workers with their code."""
+"""One frozen value with everything that the queries need to know; it travels to the workers with their code.
+
+The overlay is cut into regions once, when a checkpoint is made (`checkpoint`). A region is named after its first
+broker. Spark groups by a key of its own for each region, `name#salt`: the salt is chosen so that every region has a
+partition of its own, which a name alone does not see to. Channels are named without the salt.
+
+The router also fixes in which partition of its topics each channel is written, so that partitions that are added later
+never reorder a channel, or hide a part of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import count
 
 from state.config import Config
-from state.protocol.messages import LOCAL
+from state.errors import ConfigError
+from state.protocol.topics import Topics
+from state.routing.cut import Regions
+from streaming.hashing import spark_partition
 
-REJECTS = "rejects"
-"""The group that numbers the rejects: the only one that belongs to no broker."""
-TICK = b"tick"
-"""The key of a record on the links topic that lets time pass in every group."""
+
+@dataclass(frozen=True)
+class Part:
+    """A region: its name, the key by which Spark groups, and its brokers."""
+
+    name: str
+    key: str
+    brokers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How many partitions the topics have that the router writes."""
+
+    links: int = 1
+    records: int = 1
+    deliveries: int = 1
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The configuration, and which life of the system this is (see `state.protocol.channel`)."""
+    """The configuration, which life of the system this is (`state.protocol.channel`), and its regions.
+
+    `links` and `records` give the partition of each channel of these topics, `deliveries` the number of partitions over
+    which clients are spread.
+    """
 
     config: Config
     epoch: int
+    parts: tuple[Part, ...]
+    links: Mapping[str, int] = field(default_factory=dict)
+    records: Mapping[str, int] = field(default_factory=dict)
+    deliveries: int = 1
 
-    def topic(self, name: str) -> str:
-        """The full name of a topic."""
-        return f"{self.config.kafka.prefix}.{name}"
+    @property
+    def topics(self) -> Topics:
+        """The names of the topics."""
+        return Topics(self.config.kafka.prefix)
 
-    def groups(self, broker: str) -> list[str]:
-        """The groups of one broker."""
-        return [group_name(broker, link) for link in (LOCAL, *self.config.overlay.neighbours[broker])]
+    @cached_property
+    def part_of(self) -> dict[str, Part]:
+        """The region of each broker."""
+        return {broker: part for part in self.parts for broker in part.brokers}
 
-    def all_groups(self) -> Iterator[str]:
-        """The groups of all brokers."""
-        return (name for broker in self.config.overlay.brokers for name in self.groups(broker))
+    @cached_property
+    def by_key(self) -> dict[str, Part]:
+        """The regions by the key by which Spark groups."""
+        return {part.key: part for part in self.parts}
 
 
-def group_name(broker: str, link: str) -> str:
-    """A group as a string: the key by which Spark groups, and the name of its channel of records.
+def settle(
+    config: Config, epoch: int, partitions: int, cores: int | None = None, spread: Spread | None = None
+) -> Settings:
+    """Return the settings of a new checkpoint: `auto` is resolved here, for so many cores, and channels are placed.
 
-    >>> group_name("oslo", "paris")
-    'oslo>paris'
+    Raises `ConfigError` if there are fewer partitions of the stateful step than regions.
     """
-    return f"{broker}>{link}"
+    wide = spread or Spread()
+    regions = config.overlay.cut(min(cores or partitions, partitions))
+    parts = keyed(regions, partitions)
+    home = {broker: part.name for part in parts for broker in part.brokers}
+    borders = [f"{a}>{b}" for a, b in config.overlay.directions() if home[a] != home[b]]
+    return Settings(
+        config,
+        epoch,
+        parts,
+        {channel: k % wide.links for k, channel in enumerate(borders)},
+        {part.name: k % wide.records for k, part in enumerate(parts)},
+        wide.deliveries,
+    )
 
 
-def group_parts(name: str) -> tuple[str, str]:
-    """Broker and link of a group's name."""
-    broker, _, link = name.partition(">")
-    return broker, link
+def keyed(regions: Regions, partitions: int) -> tuple[Part, ...]:
+    """Give every region a key that Spark puts into a partition of its own.
+
+    >>> [part.key for part in keyed((("paris", "oslo"), ("rome",)), 2)]
+    ['paris#0', 'rome#1']
+    """
+    if len(regions) > partitions:
+        raise ConfigError(
+            "overlay.regions",
+            len(regions),
+            f"every region has a partition of the stateful step to itself, and there are {partitions}",
+            f"start with --partitions {len(regions)} or more, or make fewer regions",
+        )
+    parts: list[Part] = []
+    taken: set[int] = set()
+    for brokers in regions:
+        name = brokers[0]
+        keys = (f"{name}#{salt}" for salt in count())
+        key = next(key for key in keys if spark_partition(key, partitions) not in taken)
+        taken.add(spark_partition(key, partitions))
+        parts.append(Part(name, key, brokers))
+    return tuple(parts)

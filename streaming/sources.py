@@ -1,120 +1,149 @@
-"""From Kafka to parcels: read the four topics, refuse what breaks a rule, fan out to the groups.
+"""From Kafka to parcels: read the topics, refuse what breaks a rule, and send each record to its region.
 
 Runs on the workers, without state. Everything doubtful ends here, as a reject with its rule; the stateful step sees
-only messages. A client's event goes to every group of its broker; so does a letter on a link, unread, to every group
-of the receiving broker; a tick, and the wish for a rebuild or for another pruning, go to every group there is.
+only arrivals. A client's event goes to the region of its broker, a letter, unread, to the region of its receiver; a
+tick or a command goes to every region. A reject goes to the region of its broker, or to the first where there is none.
+
+A record counts as taken no later than the batch began, whatever the clock of the machine that stamped it says.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from state.protocol.commands import read_wish
-from state.protocol.events import Context, Reject, read
-from state.protocol.topics import PRUNE, REBUILD
-from state.protocol.wire import pack as pack_message
-from streaming.schemas import Asked, ClientEvent, Mail, Refused, pack
-from streaming.settings import REJECTS, TICK, Settings, group_name
+from state.protocol.arrivals import RANKS, Channel
+from state.protocol.commands import COMMAND, TICK, Tick, read_command
+from state.protocol.events import Context, Refused, Reject, Source, read
+from state.protocol.frame import Frame
+from state.protocol.frame import read as read_frame
+from state.protocol.messages import Headers
+from state.protocol.wire import pack
+from streaming.schemas import Ordered, Parcel, Posted, Rejected, Sent, write_parcel
+from streaming.settings import Part, Settings
 
-UNSUBSCRIBE_PLACE = 1 << 62
-"""Added to an unsubscribe's offset: of a subscribe and an unsubscribe at the same moment the latter is the later."""
-
-FIELDS = pa.schema(
-    [
-        ("group", pa.string()),
-        ("channel", pa.string()),
-        ("start", pa.int64()),
-        ("now", pa.int64()),
-        ("blob", pa.binary()),
-    ]
-)
-Channel = tuple[str, str]
-"""Whose groups (a broker, REJECTS, or empty for all) and which channel."""
+COLUMNS = ("topic", "partition", "offset", "time", "key", "value", "headers")
+"""The columns of a record."""
+ROWS = pa.schema([("region", pa.string()), ("parcel", pa.binary())])
+MOST_REFUSED = 1 << 16
+"""Bytes of a refused record that are kept."""
+RawHeaders = Sequence[dict[str, Any]] | None
+"""Headers as Spark hands them over."""
 
 
 class Sorter:
-    """Sorts one chunk of records into parcels."""
+    """Sorts one chunk of records into parcels; `now` is the moment at which the batch began."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._context = Context(settings.config.space, settings.config.overlay.brokers)
-        self._links = settings.topic("links")
-        self._prefix = len(settings.config.kafka.prefix) + 1
-        self._directions = {f"{a}>{b}".encode(): (a, b) for a, b in settings.config.overlay.directions()}
-        self._names = {group_name(*direction) for direction in self._directions.values()}
-        self._parcels: dict[Channel, list[Any]] = defaultdict(list)
+    def __init__(self, settings: Settings, now: int) -> None:
+        self._settings, self._now = settings, now
+        config, topics = settings.config, settings.topics
+        self._context = Context(config.space, config.overlay.brokers)
+        self._kinds = {topics.of(kind): kind for kind in RANKS}
+        self._directions = {f"{a}>{b}".encode(): (a, b) for a, b in config.overlay.directions()}
+        self._links = {f"{a}>{b}" for a, b in config.overlay.directions()}
+        self._parcels: dict[tuple[str, Channel], Parcel] = {}
 
-    def add(self, topic: str, partition: int, offset: int, time: int, key: bytes | None, value: bytes | None) -> None:
+    def add(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        time: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: RawHeaders = None,
+    ) -> None:
         """Take one record."""
-        if topic == self._links:
-            self._add_link(partition, offset, time, key, value or b"")
+        kind, taken, content = self._kinds[topic], min(time, self._now), value or b""
+        channel = Channel(RANKS[kind], partition, topic)
+        if kind == "links":
+            reject = self._add_letter(partition, offset, taken, key, content)
+        elif kind == "control":
+            reject = self._add_command(channel, offset, taken, key, content)
         else:
-            self._add_event(topic, partition, offset, time, key, value or b"")
+            reject = self._add_event(kind, channel, offset, taken, key, content, _headers(headers))
+        if reject is not None:
+            part, broker = self._home_of(kind, key)
+            refused = Refused(topic, partition, offset, content[:MOST_REFUSED], reject.rule, reject.message)
+            self._parcel(part, channel).rejects.append(Rejected(offset, taken, broker, refused))
 
-    def _add_link(self, partition: int, offset: int, time: int, key: bytes | None, value: bytes) -> None:
-        if key in (TICK, REBUILD):
-            self._parcels["", key.decode()] = [0]
-        elif key == PRUNE:
-            self._add_wish(partition, offset, value)
-        elif key in self._directions:
-            sender, receiver = self._directions[key]
-            self._parcels[receiver, f"link:{sender}"].append(Mail(offset, time, value))
-        else:
-            message = f"{key!r} is not a link of the overlay"
-            self._refuse(self._links, partition, offset, value, Reject("broker", message))
-
-    def _add_wish(self, partition: int, offset: int, value: bytes) -> None:
-        wish = read_wish(value, self._names)
-        if isinstance(wish, Reject):
-            self._refuse(self._links, partition, offset, value, wish)
-        else:
-            self._parcels["", "prune"].append(Asked(partition, offset, wish))
-
-    def _add_event(self, topic: str, partition: int, offset: int, time: int, key: bytes | None, value: bytes) -> None:
-        kind = topic[self._prefix :]
+    def _add_event(
+        self, kind: str, channel: Channel, offset: int, time: int, key: bytes | None, value: bytes, headers: Headers
+    ) -> Reject | None:
         broker = None if key is None else key.decode(errors="replace")
-        place = offset + UNSUBSCRIBE_PLACE if kind == "unsubscribe" else offset
-        message = read(self._context, kind, broker, value, time, place)
+        source = Source(channel.rank, offset, f"{channel.partition}:{offset}", time)
+        message = read(self._context, kind, broker, value, source, headers)
         if isinstance(message, Reject):
-            self._refuse(topic, partition, offset, value, message)
-        else:
-            channel = (str(broker), f"client:{kind}:{partition:05}")
-            self._parcels[channel].append(ClientEvent(offset, time, pack_message(message)))
+            return message
+        home = str(broker)
+        self._parcel(self._settings.part_of[home], channel).events.append(Sent(offset, time, home, pack(message)))
+        return None
 
-    def _refuse(self, topic: str, partition: int, offset: int, value: bytes, reject: Reject) -> None:
-        refused = Refused(topic, partition, offset, value[: 1 << 16], reject.rule, reject.message)
-        self._parcels[REJECTS, f"{topic}:{partition:05}"].append(refused)
+    def _add_letter(self, partition: int, offset: int, time: int, key: bytes | None, value: bytes) -> Reject | None:
+        direction = self._directions.get(key or b"")
+        if direction is None:
+            return Reject("broker", f"{key!r} is not a link of the overlay")
+        sender, receiver = direction
+        frame, channel = read_frame(value), Channel(RANKS["links"], partition, f"{sender}>{receiver}")
+        if not isinstance(frame, Frame):
+            return frame
+        content = frame.content
+        if content.epoch < self._settings.epoch:
+            return None  # a leftover of an earlier life, perhaps with other regions
+        if content.kind != "letter" or content.channel != channel.name or channel.name not in self._settings.links:
+            return Reject("foreign", f"a frame of {content.channel} ({content.kind}) is no letter on {channel.name}")
+        part = self._settings.part_of[receiver]
+        self._parcel(part, channel).letters.append(Posted(offset, time, receiver, sender, frame))
+        return None
 
-    def rows(self, now: int) -> Iterator[dict[str, Any]]:
-        """What has gathered: a row per channel and group."""
-        for (whose, channel), entries in self._parcels.items():
-            start = getattr(entries[0], "offset", 0)
-            blob = pack(entries)
-            for group in self._groups(whose):
-                yield {"group": group, "channel": channel, "start": start, "now": now, "blob": blob}
+    def _add_command(self, channel: Channel, offset: int, time: int, key: bytes | None, value: bytes) -> Reject | None:
+        if key != TICK and not (key or b"").startswith(COMMAND.encode()):
+            return Reject("foreign", f"{key!r} is not the key of a tick or a command")
+        command = Tick() if key == TICK else read_command(value, self._links)
+        if isinstance(command, Reject):
+            return command
+        for part in self._settings.parts:
+            self._parcel(part, channel).commands.append(Ordered(offset, time, command))
+        return None
+
+    def _home_of(self, kind: str, key: bytes | None) -> tuple[Part, str]:
+        """Return the region and the broker of a refused record."""
+        name = (key or b"").decode(errors="replace")
+        broker = name.rpartition(">")[2] if kind == "links" else name
+        part = self._settings.part_of.get(broker)
+        if part is None:
+            part = self._settings.parts[0]
+            broker = part.name
+        return part, broker
+
+    def _parcel(self, part: Part, channel: Channel) -> Parcel:
+        parcel = self._parcels.get((part.key, channel))
+        if parcel is None:
+            parcel = self._parcels[part.key, channel] = Parcel(channel, [], [], [], [])
+        return parcel
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield what has gathered, a row per region and channel, and begin again."""
+        for (region, _), parcel in self._parcels.items():
+            yield {"region": region, "parcel": write_parcel(parcel)}
         self._parcels.clear()
 
-    def _groups(self, whose: str) -> list[str]:
-        if whose == REJECTS:
-            return [REJECTS]
-        return self._settings.groups(whose) if whose else list(self._settings.all_groups())
+
+def _headers(given: RawHeaders) -> Headers:
+    return tuple((header["key"], header["value"] or b"") for header in given or ())
 
 
 def sort_records(settings: Settings) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function for `mapInArrow`: Kafka records in, parcels out."""
+    """Return the function for `mapInArrow`: Kafka records in, parcels out."""
 
     def sort(chunks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        sorter = Sorter(settings)
         for chunk in chunks:
-            columns = chunk.to_pydict()
-            names = ("topic", "partition", "offset", "time", "key", "value")
-            for record in zip(*(columns[name] for name in names), strict=True):
-                sorter.add(*record)
-            if columns["now"]:
-                yield pa.RecordBatch.from_pylist(list(sorter.rows(columns["now"][0])), schema=FIELDS)
+            if chunk.num_rows:
+                sorter = Sorter(settings, chunk.column("now")[0].as_py())
+                for record in zip(*(chunk.column(name).to_pylist() for name in COLUMNS), strict=True):
+                    sorter.add(*record)
+                yield pa.RecordBatch.from_pylist(list(sorter.rows()), schema=ROWS)
 
     return sort

@@ -25,17 +25,16 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from access.topics import ensure_topics
 from lacuna.cli.config_file import parse_strategy
 from lacuna.cli.console import console
 from lacuna.cli.options import Args, Parser, add_json
 from lacuna.cli.progress import Step, steps
+from lacuna.cli.run import settings_of
 from lacuna.local import local_kafka, spark_jars
 from producers.sender import Sender
 from producers.workloads import Event, Workload
 from state.config import Config, parse
 from state.storage.rows import TABLES
-from streaming.checkpoint import adopt
 from streaming.pipeline import Engine
 from streaming.service import Service
 
@@ -121,8 +120,7 @@ class Facts:
 
 
 def _perform(config: Config, workload: Workload, engine: Engine, step: Step) -> Facts:
-    ensure_topics(config.kafka.bootstrap, config.kafka.prefix)
-    service = Service(adopt(config, engine.partitions), engine, tick_seconds=0, say=step)
+    service = Service(settings_of(config, engine), engine, tick_seconds=0, say=step)
     seconds: dict[str, float] = {}
     events = list(workload.events(config))
     phases = {

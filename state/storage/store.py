@@ -171,7 +171,7 @@ class Store:
         self.region = region
         self.opened: Opened = "new"
         self.sizes: dict[str, int] = {}
-        """After `close`: the bytes of each part by its key, and those of `head` and `log`."""
+        """As stored last: the bytes of each part by its key, and those of `head` and `log`."""
         self._configuration = configuration
         self._digest = _digest(_write((region.name, region.epoch, configuration)))
         self._parts: MutableMapping[str, bytes] = {}
@@ -254,6 +254,7 @@ class Store:
         self._parts, self._listed = stored.parts, dict(head.parts)
         self._snapshots = {name: versions.snapshot for name, versions in head.brokers.items()}
         self._log, self._digest = list(zip(head.log, stored.log, strict=True)), head.digest
+        self._measure(stored)
 
     def _replay(self, behind: int) -> None:
         """Apply the logged inputs that brokers have not seen, from this chunk on."""
@@ -298,11 +299,18 @@ class Store:
         self._drop_chunks()
         log = [packed for _, packed in self._log]
         stored = Stored(seal(self._head(), FORMAT), log, self._parts)
-        self.sizes = {key: part.size for key, part in self._listed.items()}
-        self.sizes |= {"head": len(stored.head), "log": sum(map(len, log))}
+        self._measure(stored)
+        self.leave()
+        return stored
+
+    def leave(self) -> None:
+        """End a batch that changed nothing: what is stored stays as it is, and the region may be held."""
         self._parts = {}  # they are read again with the next batch; a held region need not keep them in memory
         self._closed = True
-        return stored
+
+    def _measure(self, stored: Stored) -> None:
+        self.sizes = {key: part.size for key, part in self._listed.items()}
+        self.sizes |= {"head": len(stored.head), "log": sum(map(len, stored.log))}
 
     def _log_batch(self) -> None:
         """Make the inputs of this batch a chunk of the log."""

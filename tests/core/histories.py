@@ -54,9 +54,14 @@ def space_text() -> str:
     return f'[space]\n{sides}\ncolour = {{kind = "category", values = [{colours}]}}\n'
 
 
-def config_text(links: list[tuple[str, str]], default: str, per_link: dict[str, str] | None = None) -> str:
+def config_text(
+    links: list[tuple[str, str]], default: str, per_link: dict[str, str] | None = None, regions: str = '"auto"'
+) -> str:
     pairs = ", ".join(f'["{a}", "{b}"]' for a, b in links)
-    text = space_text() + f'[overlay]\nbrokers = ["b0"]\nlinks = [{pairs}]\n[routing]\nstrategy = {default}\n'
+    text = (
+        space_text()
+        + f'[overlay]\nbrokers = ["b0"]\nlinks = [{pairs}]\nregions = {regions}\n[routing]\nstrategy = {default}\n'
+    )
     for link, table in (per_link or {}).items():
         text += f'[routing.links."{link}"]\nstrategy = {table}\n'
     return text

@@ -1,8 +1,8 @@
 """The router's two stages in one process, without Spark and Kafka: real functions, topics as lists.
 
-A batch takes what the topics hold beyond the last one, sorts it into parcels, takes each group through `advance_group`
-and appends what comes out to the topics, so that letters come back as input. Batches can be cut anywhere, and a batch
-can be repeated after its output was written but before its state was kept, as after a crash.
+A batch takes what the topics hold beyond the last one, sorts it into parcels, takes each region through `Step` and
+appends what comes out to the topics, so that letters come back as input. Batches can be cut anywhere, and a batch can
+die at any point and be repeated: after its output was written but before its state was kept, or between two regions.
 """
 
 from __future__ import annotations
@@ -10,29 +10,51 @@ from __future__ import annotations
 import json
 import random
 from collections import defaultdict
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import msgspec
 
 from state.config import Config
-from state.storage.memory import Memory
-from streaming import advance as stage
-from streaming.advance import Parcel, advance_group
-from streaming.schemas import Sheaf, read_sheaf, table_of
-from streaming.settings import REJECTS, Settings, group_parts
+from state.protocol.arrivals import RANKS
+from state.protocol.frame import Frame, read, rows_of
+from state.routing.cut import Regions
+from state.routing.region import Region
+from state.storage.store import Held, Store
+from streaming import step as stage
+from streaming.schemas import table_of
+from streaming.settings import Settings, settle
 from streaming.sources import Sorter
+from streaming.step import Step
 
-EVENTS = ("subscribe", "unsubscribe", "publish")
-Record = tuple[int, bytes | None, bytes]
+INPUTS = tuple(RANKS)
+PARTITIONS = 16
+
+
+def forget() -> None:
+    """Be a new process, which holds no region."""
+    stage.HELD = Held()
+
+
+class Record(NamedTuple):
+    """A record in a topic."""
+
+    time: int
+    key: bytes | None
+    value: bytes
+    headers: Any = None
 
 
 class Shell:
-    """A router whose topics are lists and whose state is a dictionary."""
+    """A router whose topics are lists and whose state is a dictionary. By default every broker is a region."""
 
-    def __init__(self, config: Config, epoch: int = 7) -> None:
-        self.settings = Settings(config, epoch)
+    def __init__(self, config: Config, epoch: int = 7, regions: Regions | int | None = None) -> None:
+        wanted = tuple((broker,) for broker in config.overlay.brokers) if regions is None else regions
+        cut = replace(config, overlay=replace(config.overlay, regions=wanted))
+        self.settings: Settings = settle(cut, epoch, PARTITIONS)
         self.topics: dict[str, list[Record]] = defaultdict(list)
-        self.blobs: dict[str, bytes] = {}
+        self.stored: dict[str, bytes] = {}
         self.read: dict[str, int] = defaultdict(int)
         self.batch = 0
         self.clock = 1_000_000
@@ -43,29 +65,34 @@ class Shell:
         value = {key: item for key, item in event.items() if key not in ("kind", "broker")}
         self.put(event["kind"], event["broker"].encode(), json.dumps(value).encode())
 
-    def put(self, topic: str, key: bytes | None, value: bytes) -> None:
+    def put(self, topic: str, key: bytes | None, value: bytes, headers: Any = None) -> None:
         self.clock += 1000
-        self.topics[self.settings.topic(topic)].append((self.clock, key, value))
+        self.topic(topic).append(Record(self.clock, key, value, headers))
+
+    def topic(self, name: str) -> list[Record]:
+        return self.topics[self.settings.topics.of(name)]
 
     def waiting(self) -> bool:
         return any(len(self.topics[t]) > self.read[t] for t in self._inputs())
 
     def run_batch(self, *, most: int = 10**9, crashes: int = 0, shuffle: random.Random | None = None) -> None:
-        """One batch of at most `most` records a topic; it dies and is repeated `crashes` times after writing."""
+        """One batch of at most `most` records a topic; it dies and is repeated `crashes` times.
+
+        It dies after all regions have written, or, with `shuffle`, after some of them have.
+        """
         end = {topic: min(len(self.topics[topic]), self.read[topic] + most) for topic in self._inputs()}
         now = self.clock
-        for attempt in range(crashes + 1):
-            if attempt:
-                stage.HELD.clear()  # a new process
-            blobs = self._attempt(end, now, shuffle)
-        self.blobs |= blobs
+        for _ in range(crashes):
+            self._attempt(end, now, shuffle, dies=True)
+            forget()
+        self.stored |= self._attempt(end, now, shuffle)
         self.read |= end
         self.batch += 1
 
     def run_planned(self, batch: int, end: dict[str, int], now: int) -> None:
         """A batch as it was planned elsewhere: its number, its end offsets, its moment."""
         self.batch = batch
-        self.blobs |= self._attempt(end, now, None)
+        self.stored |= self._attempt(end, now, None)
         self.read |= end
 
     def settle(self, **options: Any) -> None:
@@ -73,64 +100,109 @@ class Shell:
             self.run_batch(**options)
 
     def _inputs(self) -> list[str]:
-        return [self.settings.topic(name) for name in (*EVENTS, "links")]
+        return [self.settings.topics.of(name) for name in INPUTS]
 
-    def _attempt(self, end: dict[str, int], now: int, shuffle: random.Random | None) -> dict[str, bytes]:
-        groups: dict[str, list[Parcel]] = defaultdict(list)
+    def _attempt(
+        self, end: dict[str, int], now: int, shuffle: random.Random | None, *, dies: bool = False
+    ) -> dict[str, bytes]:
+        regions: dict[str, list[bytes]] = defaultdict(list)
         for row in self._sorted(end, now, shuffle):
-            groups[row["group"]].append((row["channel"], row["start"], row["blob"]))
-        blobs: dict[str, bytes] = {}
-        names = sorted(groups)
+            regions[row["region"]].append(row["parcel"])
+        keys = sorted(regions)
         if shuffle:
-            shuffle.shuffle(names)
-        for name in names:
-            parcels = groups[name]
+            shuffle.shuffle(keys)
+            keys = keys[: shuffle.randint(0, len(keys))] if dies else keys
+        stored: dict[str, bytes] = {}
+        for key in keys:
+            name, parcels = self.settings.by_key[key].name, regions[key]
             if shuffle:
                 shuffle.shuffle(parcels)
-            outcome = advance_group(self.settings, name, self.blobs.get(name), parcels, now, self.batch)
-            if outcome.blob is not None:
-                blobs[name] = outcome.blob
-            for topic, key, value in outcome.records:
-                self.topics[topic].append((now, key, value))
-        return blobs
+            step = Step(self.settings, name, self.stored.get(name), parcels, self.batch)
+            for record in step.records():
+                self.topics[record.topic].append(Record(now, record.key, record.value, record.headers))
+            if (new := step.close()) is not None:
+                stored[name] = new
+        return stored
 
     def _sorted(self, end: dict[str, int], now: int, shuffle: random.Random | None) -> list[dict[str, Any]]:
         """Parcels, made in one chunk or, with `shuffle`, in several that split the channels."""
-        sorters = [Sorter(self.settings) for _ in range(3 if shuffle else 1)]
+        sorters = [Sorter(self.settings, now) for _ in range(3 if shuffle else 1)]
         for topic in self._inputs():
             for offset in range(self.read[topic], end[topic]):
-                time, key, value = self.inputs[topic][offset]
+                time, key, value, headers = self.inputs[topic][offset]
                 sorter = shuffle.choice(sorters) if shuffle else sorters[0]
-                sorter.add(topic, 0, offset, time, key, value)
-        return [row for sorter in sorters for row in sorter.rows(now)]
+                sorter.add(topic, 0, offset, time, key, value, headers)
+        return [row for sorter in sorters for row in sorter.rows()]
 
     # what a reader sees
 
     def deliveries(self) -> list[tuple[str, str, str, str]]:
         """Deliveries without repeats, as a client library reads them."""
+        return [(d["broker"], d["client"], d["subscription"], d["publication"]) for d in self.delivery_records()]
+
+    def delivery_records(self) -> list[dict[str, Any]]:
+        """The records of deliveries without repeats; numbers must come without a gap."""
         marks: dict[str, int] = defaultdict(int)
         seen = []
-        for _, _, value in self.topics[self.settings.topic("deliveries")]:
-            d = msgspec.json.decode(value)
+        for record in self.topic("deliveries"):
+            d = msgspec.json.decode(record.value)
             if d["seq"] > marks[d["channel"]]:
+                assert d["seq"] == marks[d["channel"]] + 1
                 marks[d["channel"]] = d["seq"]
-                seen.append((d["broker"], d["client"], d["subscription"], d["publication"]))
+                seen.append(d)
         return seen
 
     def tables(self) -> dict[str, list[dict[str, Any]]]:
-        """Rows without repeats, as the archive writes them; sheaves must come without a gap."""
+        """Rows without repeats, as the archive writes them; frames must come without a gap."""
         marks: dict[str, int] = defaultdict(int)
         rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
-        for _, _, value in self.topics[self.settings.topic("records")]:
-            sheaf: Sheaf = read_sheaf(value)
-            if sheaf.number > marks[sheaf.channel]:
-                assert sheaf.number == marks[sheaf.channel] + 1
-                marks[sheaf.channel] = sheaf.number
-                rows[sheaf.table] += table_of(sheaf.stream).to_pylist()
+        for record in self.topic("records"):
+            frame = read(record.value)
+            assert isinstance(frame, Frame)
+            content = frame.content
+            if content.number > marks[content.channel]:
+                assert content.number == marks[content.channel] + 1
+                marks[content.channel] = content.number
+                part = rows_of(frame)
+                rows[part.table] += table_of(part.stream).to_pylist()
         return rows
 
-    def memory(self, name: str) -> Memory:
-        return Memory.open(self.blobs[name], self.settings.config.setup(*group_parts(name)))
+    # state
 
-    def group_names(self) -> list[str]:
-        return [name for name in self.blobs if name != REJECTS]
+    def region(self, broker: str) -> Region:
+        """The region of a broker, as it is stored."""
+        part = self.settings.part_of[broker]
+        return self.open(part.name, self.stored.get(part.name)).region
+
+    def open(self, name: str, stored: bytes | None) -> Store:
+        setups = self.settings.config.setups(self.settings.part_of[name].brokers)
+        return Store.open(stored, name, setups, self.settings.epoch, None)
+
+    def check(self) -> None:
+        """Every rule holds in every region, and rule (H) between regions that have nothing under way."""
+        for part in self.settings.parts:
+            self.region(part.name).check()
+        if not self.waiting():
+            for a, b in (channel.split(">") for channel in self.settings.links):
+                told, heard = self.region(a).brokers[a].links[b].told, self.region(b).brokers[b].links[a].heard
+                assert told.asks() == heard.asked(), f"{b} has heard from {a} what it was told"
+
+
+def cuts(brokers: Sequence[str], neighbours: Any, chance: random.Random) -> Regions:
+    """Cut a tree at links chosen by chance."""
+    home: dict[str, list[str]] = {}
+    for broker in _from_root(brokers, neighbours):
+        joined = [home[other] for other in neighbours[broker] if other in home]
+        home[broker] = joined[0] if joined and chance.random() < 0.5 else []
+        home[broker].append(broker)
+    return tuple(tuple(region) for region in {id(region): region for region in home.values()}.values())
+
+
+def _from_root(brokers: Sequence[str], neighbours: Any) -> list[str]:
+    order, waiting = [brokers[0]], [brokers[0]]
+    while waiting:
+        for other in neighbours[waiting.pop(0)]:
+            if other not in order:
+                order.append(other)
+                waiting.append(other)
+    return order

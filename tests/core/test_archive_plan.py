@@ -1,4 +1,4 @@
-"""The archive's plan: each sheaf is taken once, in whatever batches, order and number of copies it comes."""
+"""The archive's plan: each frame is taken once, in whatever batches, order and number of copies it comes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from state.config import Config, parse
 from state.errors import InvariantError, StateError
-from streaming.advance import sheaf_record
+from state.protocol.channel import Sender
+from state.protocol.frame import VERSION, body_of_rows
 from streaming.archive import Filled, MarkFiles, Marks, make_plan
-from streaming.lake import Head, unsheaf
-from streaming.schemas import FORMAT, SCHEMAS, Sheaf, pack, stream_of
-from streaming.settings import Settings
+from streaming.lake import Head, unframe
+from streaming.schemas import SCHEMAS, stream_of
+from streaming.settings import Settings, settle
 
 TEXT = """
 [space]
@@ -39,7 +40,7 @@ def config_at(folder: object, bootstrap: str = "localhost:1", prefix: str = "lac
 
 
 def settings_at(folder: object, epoch: int = 7, **kafka: str) -> Settings:
-    return Settings(config_at(folder, **kafka), epoch)
+    return settle(config_at(folder, **kafka), epoch, 2)
 
 
 def columns_of(table: str, rows: int, chance: random.Random) -> dict[str, list[Any]]:
@@ -51,17 +52,29 @@ def columns_of(table: str, rows: int, chance: random.Random) -> dict[str, list[A
             "double": lambda: chance.uniform(-1e9, 1e9),
             "string": lambda: chance.choice(["", "ann", "Øyvind \N{SNOWMAN}", "a" * 50]) + str(chance.randrange(10**6)),
             "timestamp[us, tz=UTC]": lambda: chance.randrange(0, 2**51),
-        }.get(str(field.type), lambda: [f"s{chance.randrange(99)}" for _ in range(chance.randrange(3))])
+            "struct": lambda: {"home": "b", "client": "ann", "subscription": f"s{chance.randrange(99)}"},
+            "list": lambda: [f"s{chance.randrange(99)}" for _ in range(chance.randrange(3))],
+            "list<struct": lambda: [{"home": "b", "client": "c", "subscription": "s"}] * chance.randrange(3),
+        }[_kind(field.type)]
         made[field.name] = [None if chance.random() < 0.05 else draw() for _ in range(rows)]
     return made
 
 
+def _kind(type: Any) -> str:
+    text = str(type)
+    if text.startswith("list"):
+        return "list<struct" if "struct" in text else "list"
+    return "struct" if text.startswith("struct") else text
+
+
 def value_of(epoch: int, channel: str, number: int, table: str, rows: int, seed: int = 0) -> bytes:
-    """The value of a record: a sheaf whose rows depend on nothing but these."""
+    """The value of a record: a frame whose rows depend on nothing but these."""
     chance = random.Random(f"{epoch} {channel} {number} {table} {rows} {seed}")
-    settings = Settings(config_at("."), epoch)
-    part = rows, stream_of(table, columns_of(table, rows, chance))
-    return sheaf_record(settings, channel, number, 3, table, part)[2]
+    return frame_of(epoch, channel, number, table, rows, stream_of(table, columns_of(table, rows, chance)))
+
+
+def frame_of(epoch: int, channel: str, number: int, table: str, rows: int, stream: bytes) -> bytes:
+    return Sender(channel, epoch, number - 1).frame("rows", body_of_rows(table, rows, stream), 3)
 
 
 def head(place: int, channel: str, number: int, epoch: int = 7, table: str = "routes", rows: int = 1) -> Head:
@@ -85,7 +98,7 @@ def logs(draw: st.DrawFn) -> list[Head]:
 
 
 @given(logs(), st.lists(st.floats(0, 1), max_size=4), st.randoms(use_true_random=False))
-def test_each_sheaf_is_taken_once(log: list[Head], cuts: list[float], chance: random.Random) -> None:
+def test_each_frame_is_taken_once(log: list[Head], cuts: list[float], chance: random.Random) -> None:
     """Cut anywhere (a partition stays in order), shuffled inside a batch, planned twice: the first copy is taken."""
     marks, taken = Marks("life"), Counter[Any]()
     first: dict[Any, Any] = {}
@@ -121,10 +134,10 @@ def cut(item: Head, log: list[Head], edge: float) -> bool:
 def test_a_gap_stops() -> None:
     before = make_plan(Marks("life"), [head(0, "a>b", 1)]).after
     with pytest.raises(
-        InvariantError, match=r"a>b of epoch 7 jumps from sheaf 1 to 3 .*offset 5.*rows are lost\. Remedy"
+        InvariantError, match=r"a>b of epoch 7 jumps from frame 1 to 3 .*offset 5.*rows are lost\. Remedy"
     ):
         make_plan(before, [head(5, "a>b", 3)])
-    with pytest.raises(InvariantError, match="epoch 8 jumps from sheaf 0 to 2"):
+    with pytest.raises(InvariantError, match="epoch 8 jumps from frame 0 to 2"):
         make_plan(before, [head(1, "a>b", 2), head(2, "a>b", 2, epoch=8)])
 
 
@@ -134,29 +147,48 @@ def test_epochs_are_channels_of_their_own() -> None:
     assert not plan.repeats
 
 
+LATER = bytearray(frame_of(7, "b", 1, "routes", 1, b""))
+LATER[2] = VERSION + 1
+
+
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (
-            pack(Sheaf(FORMAT + 1, 7, "a>b", 1, 0, "routes", 1, b"")),
-            "format is 2, and this version reads formats up to 1",
-        ),
-        (pack([9, {"quite": "other"}]), "format is 9"),
-        (pack(Sheaf(FORMAT, 7, "a>b", 1, 0, "gossip", 1, b"")), "a table 'gossip'"),
-        (b"{}", "not a sheaf"),
-        (b"", "not a sheaf"),
-        (None, "not a sheaf"),
-        (pack(Sheaf(FORMAT, 7, "a>b", 1, 0, "routes", 1, b""))[:-3], "not a sheaf"),
+        (bytes(LATER), f"the frame has version {VERSION + 1}, this program knows {VERSION}"),
+        (frame_of(7, "b", 1, "gossip", 1, b""), "a table 'gossip'"),
     ],
 )
-def test_what_cannot_be_archived_stops(value: bytes | None, words: str) -> None:
-    head, _ = unsheaf(2, 33, value)
+def test_what_a_later_version_wrote_stops(value: bytes, words: str) -> None:
+    head, _ = unframe(2, 33, value)
     with pytest.raises(StateError, match=rf"record 33 in partition 2 .*{words}.*Remedy: "):
         make_plan(Marks("life"), [head])
 
 
-def test_a_sheaf_comes_apart() -> None:
-    head, stream = unsheaf(1, 2, value_of(7, "a>b", 4, "metrics", 5))
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(b"{}", b"", None, b"LF", msgspec.msgpack.encode([9, {"quite": "other"}])),
+        frame_of(7, "b", 1, "routes", 1, b"")[:-3],
+        Sender("b", 7).frame("letter", b"", 0),
+    ],
+)
+def test_a_foreign_record_is_passed_over_and_counted(value: bytes | None) -> None:
+    foreign, stream = unframe(0, 1, value)
+    assert foreign.foreign and foreign.fault and not stream
+    plan = make_plan(Marks("life", foreign=2), [head(0, "b", 1), foreign, head(2, "b", 2)])
+    assert plan.foreign == (foreign,) and plan.after.foreign == 3
+    assert plan.after.channels == {"7": {"b": 2}} and plan.after.offsets == {"0": 3}
+    assert plan.rows["routes"] == 2 and not plan.repeats
+
+
+def test_a_damaged_frame_shows_as_a_gap() -> None:
+    damaged, _ = unframe(0, 0, frame_of(7, "b", 1, "routes", 1, b"")[:-1])
+    with pytest.raises(InvariantError, match="jumps from frame 0 to 2"):
+        make_plan(Marks("life"), [damaged, head(1, "b", 2)])
+
+
+def test_a_frame_comes_apart() -> None:
+    head, stream = unframe(1, 2, value_of(7, "a>b", 4, "metrics", 5))
     assert head == Head(1, 2, 7, "a>b", 4, "metrics", 5, None)
     assert len(stream) > 100
 

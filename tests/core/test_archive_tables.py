@@ -31,10 +31,11 @@ from streaming.lake import (
     create_tables,
     table_counts,
     table_path,
+    unframe,
 )
 from streaming.maintenance import maintain, rebuild
-from streaming.schemas import SCHEMAS, pack, read_sheaf, table_of
-from tests.core.test_archive_plan import settings_at, value_of
+from streaming.schemas import SCHEMAS, table_of
+from tests.core.test_archive_plan import frame_of, settings_at, value_of
 
 RECORDS = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("value", pa.binary())])
 
@@ -100,13 +101,13 @@ def counted(rows: Any) -> Counter[str]:
 
 
 def expected(log: list[Record]) -> dict[str, Counter[str]]:
-    """The rows of each sheaf, once."""
+    """The rows of each frame, once."""
     seen, rows = set(), {table: Counter[str]() for table in SCHEMAS}
     for _, _, value in log:
-        sheaf = read_sheaf(value)
-        if (key := (sheaf.epoch, sheaf.channel, sheaf.number)) not in seen:
+        head, stream = unframe(0, 0, value)
+        if (key := (head.epoch, head.channel, head.number)) not in seen:
             seen.add(key)
-            rows[sheaf.table] += counted(table_of(sheaf.stream))
+            rows[head.table] += counted(table_of(stream))
     return rows
 
 
@@ -181,10 +182,20 @@ def test_the_wish_to_stop_is_noticed_before_anything_is_done(tmp_path: Path) -> 
 
 
 def test_a_damaged_stream_stops(tmp_path: Path) -> None:
-    value = bytearray(value_of(7, "a>b", 1, "routes", 3))
-    value[-60:] = bytes(60)
+    _, stream = unframe(0, 0, value_of(7, "a>b", 1, "routes", 3))
+    value = frame_of(7, "a>b", 1, "routes", 3, stream[:-60] + bytes(60))
     with pytest.raises(LacunaError, match="damaged"):
-        run(archive(tmp_path), [(0, 0, bytes(value))], 0)
+        run(archive(tmp_path), [(0, 0, value)], 0)
+
+
+def test_foreign_records_do_not_stop_the_archive(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log = some_log(10, repeats=False)
+    foreign = [(0, 50, b"gossip"), (1, 51, b"")]
+    running = run(archive(tmp_path), [*log, *foreign], 0)
+    assert rows_in(f"{tmp_path}/lake") == expected(log)
+    assert running.marks is not None and running.marks.foreign == 2
+    assert "2 records of the records topic are not Lacuna's" in caplog.text
+    assert "partition 0 at offset 50: the record is not a frame of Lacuna" in caplog.text
 
 
 # Checkpoint, marks and tables must belong together
@@ -236,9 +247,9 @@ def test_one_archive_at_a_time(tmp_path: Path) -> None:
 def test_tables_are_made_with_comments_and_a_second_time_left_alone(tmp_path: Path) -> None:
     create_tables(f"{tmp_path}/new/lake")
     create_tables(f"{tmp_path}/new/lake")
-    for table, columns in TABLES.items():
+    for table in TABLES:
         made = DeltaTable(table_path(f"{tmp_path}/new/lake", table))
-        assert {field.name: field.metadata.get("comment") for field in made.schema().fields} == columns
+        assert {field.name: field.metadata.get("comment") for field in made.schema().fields} == abouts(table)
         assert made.version() == 0
         assert made.protocol()[:2] == (1, 2)
     assert table_counts(f"{tmp_path}/new/lake") == dict.fromkeys(TABLES, 0)
@@ -254,18 +265,21 @@ def test_foreign_tables_are_refused_and_nothing_is_made(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics"]
 
 
+def abouts(table: str) -> dict[str, str]:
+    return {column.name: column.about for column in TABLES[table]}
+
+
 NEW = ("withheld_associations", "withheld_filter_bytes")
 
 
 def of_earlier(value: bytes) -> bytes:
-    """A sheaf as the version before these columns wrote it."""
-    sheaf = read_sheaf(value)
-    rows = table_of(sheaf.stream).drop_columns(list(NEW))
+    """A frame as the version before these columns wrote it."""
+    head, stream = unframe(0, 0, value)
+    rows = table_of(stream).drop_columns(list(NEW))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_table(rows)
-    sheaf.stream = bytes(sink.getvalue())
-    return pack(sheaf)
+    return frame_of(head.epoch, head.channel, head.number, head.table, head.rows, bytes(sink.getvalue()))
 
 
 def metrics_of_earlier(lake: str, name: str | None) -> DeltaTable:
@@ -275,11 +289,11 @@ def metrics_of_earlier(lake: str, name: str | None) -> DeltaTable:
 
 
 def test_a_table_of_an_earlier_version_gets_the_columns_that_it_lacks(tmp_path: Path) -> None:
-    """And the sheaves of that version that are still in the topic are taken."""
+    """And the frames of that version that are still in the topic are taken."""
     lake = f"{tmp_path}/lake"
     made = metrics_of_earlier(lake, "metrics")
     values = [value_of(7, "a>b", number, "metrics", 2) for number in (1, 2, 3)]
-    old = table_of(read_sheaf(of_earlier(values[0])).stream)
+    old = table_of(unframe(0, 0, of_earlier(values[0]))[1])
     write_deltalake(made, old, mode="append")
     create_tables(lake)
     create_tables(lake)
@@ -287,12 +301,12 @@ def test_a_table_of_an_earlier_version_gets_the_columns_that_it_lacks(tmp_path: 
     assert there.version() == 2, "made, filled, and given its columns once"
     assert there.protocol()[:2] == (1, 2)
     comments = {field.name: field.metadata.get("comment") for field in there.schema().fields}
-    assert comments == TABLES["metrics"]
+    assert comments == abouts("metrics")
     writer = RustWriter(lake)
     for version, value in enumerate([of_earlier(values[1]), values[2]]):
-        writer.append("metrics", [read_sheaf(value).stream], Stamp("test", version))
+        writer.append("metrics", [unframe(0, 0, value)[1]], Stamp("test", version))
     rows = DeltaTable(table_path(lake, "metrics")).to_pyarrow_table().select(SCHEMAS["metrics"].names)
-    whole = [table_of(read_sheaf(value).stream).to_pylist() for value in values]
+    whole = [table_of(unframe(0, 0, value)[1]).to_pylist() for value in values]
     lacking = [{**row, **dict.fromkeys(NEW)} for part in whole[:2] for row in part]
     assert counted(rows) == Counter(map(repr, [*lacking, *whole[2]]))
 
@@ -305,9 +319,9 @@ def test_a_foreign_table_gets_no_columns(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics"]
 
 
-def test_a_sheaf_of_a_later_version_is_refused(tmp_path: Path) -> None:
+def test_a_frame_of_a_later_version_is_refused(tmp_path: Path) -> None:
     create_tables(str(tmp_path))
-    rows = table_of(read_sheaf(value_of(7, "a>b", 1, "routes", 2)).stream)
+    rows = table_of(unframe(0, 0, value_of(7, "a>b", 1, "routes", 2))[1])
     later = rows.append_column("more", pa.nulls(2, pa.int64()))
     other = rows.drop_columns(["batch"]).append_column("batch", pa.nulls(2, pa.string()))
     for strange in (later, other):
@@ -401,7 +415,7 @@ def test_rebuild_needs_kafka() -> None:
 def test_rebuild_refuses_a_topic_that_lacks_what_was_archived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held = archive(tmp_path)
     run(held, some_log(30), 0)
-    settings, topic = settings_at(tmp_path), settings_at(tmp_path).topic("records")
+    settings, topic = settings_at(tmp_path), settings_at(tmp_path).topics.records
     cases: tuple[tuple[dict[tuple[str, int], Span], str], ...] = (
         ({}, "it does not exist"),
         ({(topic, 0): Span(0, 99), (topic, 1): Span(3, 99)}, r"its first records are gone \(3 of partition 1\)"),

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from state.config import Config, parse
-from state.errors import LacunaError, StateError
+from state.errors import ConfigError, LacunaError, StateError
 from streaming.checkpoint import FILE, adopt, known
+from streaming.claims import Claimed, claim, release
+from streaming.hashing import spark_partition
+from streaming.settings import Spread, keyed
 from tests.core.histories import config_text
 
 LINKS = [("b0", "b1")]
+CHAIN = [("b0", "b1"), ("b1", "b2"), ("b2", "b3")]
+DAMAGED = (
+    '{"format": 2, "epoch": 1, "identity": {}, "regions": [], "links": {}, "records": {}, "deliveries": 1, "more": 1}'
+)
 
 
 def config_at(folder: Path, text: str | None = None) -> Config:
@@ -45,6 +54,8 @@ def test_a_path_may_be_an_address(tmp_path: Path) -> None:
         (config_text(LINKS, '"auto"').replace("high = 7", "high = 8"), "[0,8]"),
         (config_text(LINKS, '"auto"') + "remember = 5\n", "remember=5000000"),
         (config_text(LINKS, '"auto"') + '[kafka]\nprefix = "other"\n', "prefix was 'lacuna' and is 'other'"),
+        (config_text(LINKS, '"auto"', regions="2"), "overlay.regions was 'auto' and is 2"),
+        (config_text(LINKS, '"auto"', regions='[["b0", "b1"]]'), "overlay.regions was 'auto' and is [['b0', 'b1']]"),
     ],
 )
 def test_a_changed_configuration_is_refused(tmp_path: Path, text: str, says: str) -> None:
@@ -67,7 +78,9 @@ def test_a_foreign_folder_is_refused(tmp_path: Path) -> None:
         adopt(config, 2)
 
 
-@pytest.mark.parametrize("damage", ["", "{", "[]", '{"format": 1}', '{"format": 1, "epoch": "x", "identity": {}}'])
+@pytest.mark.parametrize(
+    "damage", ["", "{", "[]", '{"format": 2}', '{"format": 2, "epoch": "x", "identity": {}}', DAMAGED]
+)
 def test_a_damaged_identity_is_refused(tmp_path: Path, damage: str) -> None:
     config = config_at(tmp_path)
     adopt(config, 2)
@@ -89,6 +102,65 @@ def test_a_folder_that_cannot_be_made_is_one_message(tmp_path: Path) -> None:
     (tmp_path / "checkpoint").write_text("a file")
     with pytest.raises(LacunaError, match="it must be a folder that this user may write to"):
         adopt(config_at(tmp_path), 2)
+
+
+def test_auto_is_resolved_once_and_another_machine_does_not_change_it(tmp_path: Path) -> None:
+    config = config_at(tmp_path, config_text(CHAIN, '"auto"'))
+    made = adopt(config, 4, cores=2)
+    assert [part.brokers for part in made.parts] == [("b0", "b1"), ("b2", "b3")]
+    assert adopt(config, 4, cores=64) == adopt(config, 4, cores=1) == known(config) == made
+    assert adopt(config_at(tmp_path / "other", config_text(CHAIN, '"auto"')), 4, cores=64).parts != made.parts
+
+
+def test_channels_keep_the_partitions_that_they_were_given(tmp_path: Path) -> None:
+    config = config_at(tmp_path, config_text(CHAIN, '"auto"', regions="4"))
+    made = adopt(config, 4, spread=Spread(links=2, records=3, deliveries=5))
+    assert made.links == {"b0>b1": 0, "b1>b0": 1, "b1>b2": 0, "b2>b1": 1, "b2>b3": 0, "b3>b2": 1}
+    assert made.records == {"b0": 0, "b1": 1, "b2": 2, "b3": 0}
+    assert made.deliveries == 5
+    assert adopt(config, 4, spread=Spread(links=9, records=9, deliveries=9)) == made
+
+
+def test_only_borders_are_channels(tmp_path: Path) -> None:
+    config = config_at(tmp_path, config_text(CHAIN, '"auto"', regions='[["b1", "b0"], ["b2", "b3"]]'))
+    made = adopt(config, 2)
+    assert [part.name for part in made.parts] == ["b1", "b2"]
+    assert set(made.links) == {"b1>b2", "b2>b1"} and set(made.records) == {"b1", "b2"}
+
+
+@pytest.mark.parametrize("partitions", [3, 5, 17])
+def test_every_region_has_a_partition_of_its_own(partitions: int) -> None:
+    regions = tuple((f"broker {k}", f"other {k}") for k in range(partitions))
+    parts = keyed(regions, partitions)
+    assert {spark_partition(part.key, partitions) for part in parts} == set(range(partitions))
+    assert [part.key.rpartition("#")[0] for part in parts] == [part.name for part in parts]
+
+
+def test_fewer_partitions_than_regions_are_refused(tmp_path: Path) -> None:
+    config = config_at(tmp_path, config_text(CHAIN, '"auto"', regions="3"))
+    with pytest.raises(ConfigError, match=r"overlay.regions = 3: .* there are 2\. Remedy: start with --partitions 3"):
+        adopt(config, 2)
+    assert not (tmp_path / "checkpoint" / FILE).exists()
+
+
+def test_two_programs_that_start_at_once_make_one_checkpoint(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        epochs = {made.epoch for made in pool.map(lambda _: adopt(config_at(tmp_path), 2), range(8))}
+    assert len(epochs) == 1
+
+
+def test_a_lock_is_held_by_one_and_a_removed_file_locks_nobody(tmp_path: Path) -> None:
+    file = str(tmp_path / "lock")
+    first = claim(file, "here", "a router")
+    with pytest.raises(Claimed, match=r"here: a router runs on this checkpoint already.*Remedy"):
+        claim(file, "here", "a router")
+    release(first)
+    waiting = os.open(file, os.O_RDWR)
+    Path(file).unlink()
+    second = claim(file, "here", "a router")
+    assert os.fstat(second).st_ino == Path(file).stat().st_ino
+    os.close(waiting)
+    release(second)
 
 
 def test_nothing_is_known_of_a_missing_checkpoint(tmp_path: Path) -> None:

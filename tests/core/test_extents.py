@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from state.routing.overlay import Network
+from tests.core.test_overlay import Diary, message_of
 
 from state.config import parse
 from state.errors import InvariantError
@@ -13,14 +15,12 @@ from state.matching.boxlist import BoxList
 from state.matching.extents import Extent, Extents, extent
 from state.protocol.messages import Name
 from state.routing.link import Link, Local
-from state.routing.overlay import Network
 from state.routing.told import Told
 from state.storage.codec import decode, encode
 from state.storage.rows import metrics_row
 from tests.core.histories import RANGE_TABLES, config_text, configs, events
 from tests.core.naive import name
 from tests.core.test_filters import DIMS, SPACE, cells, trees
-from tests.core.test_overlay import Diary, message_of
 
 real = trees().filter(lambda tree: bool(cells(tree)))
 

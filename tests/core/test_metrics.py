@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from state.routing.overlay import Batch, Direction, Network
 
 from lacuna.__main__ import main
 from lacuna.simulate import Simulation, Tally, simulate
@@ -21,7 +22,6 @@ from state.config import Config, parse
 from state.protocol.messages import Name, Publish, Request
 from state.routing import told as told_module
 from state.routing.link import Link, Local
-from state.routing.overlay import Batch, Direction, Network
 from state.routing.told import Action, Decision
 from state.space import timestamp_text
 from state.storage.rows import metrics_row

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from state.routing.overlay import Network
+from tests.core.test_overlay import Diary, message_of
 
 from state.config import parse
 from state.curves.hilbert import cell_count, merge
@@ -18,7 +20,6 @@ from state.protocol.messages import LOCAL, Name, RangeChange, Stamp, Subscribe, 
 from state.protocol.wire import pack, unpack
 from state.routing import told as told_module
 from state.routing.link import Link
-from state.routing.overlay import Network
 from state.routing.rangetold import RangeHeard, RangeTold, bridged, ranges_of
 from state.routing.told import Reach, Told
 from state.storage.codec import decode, encode
@@ -26,7 +27,6 @@ from state.strategies import Spec
 from tests.core.histories import RANGE_TABLES, config_text, events, points
 from tests.core.naive import space_of
 from tests.core.oracle import Oracle
-from tests.core.test_overlay import Diary, message_of
 
 SPACE = space_of(Box((0, 0), (16, 16)))
 LINE = [("b0", "b1"), ("b1", "b2")]

@@ -1,4 +1,4 @@
-"""The streaming shell without Spark: any batches, any order of rows, any crashes, the same result."""
+"""The streaming shell without Spark: any batches, any order of rows, any crashes, any cut, the same result."""
 
 from __future__ import annotations
 
@@ -7,96 +7,147 @@ import random
 from collections import Counter
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state.config import parse
+from state.config import Config, parse
 from state.errors import InvariantError, StateError
-from state.protocol.messages import LOCAL
-from state.protocol.wire import write_letter
-from state.routing.link import Link
-from state.routing.overlay import EPOCH, Network
-from state.storage.codec import encode
-from state.storage.rows import TABLES
+from state.protocol.channel import Sender
+from state.protocol.commands import Prune, Rebuild, write_command
+from state.protocol.frame import START, bodies_of_letters
+from state.protocol.messages import LOCAL, Publish
+from state.protocol.wire import pack
+from state.routing import region as machine
+from state.storage.rows import REGION, TABLES
 from state.strategies import negative_approx
-from streaming import advance as stage
-from streaming.schemas import SCHEMAS
-from streaming.settings import group_parts
+from streaming import step as stage
+from streaming.schemas import SCHEMAS, read_parcel
+from streaming.sources import COLUMNS, sort_records
+from streaming.step import Step
 from tests.core.histories import config_text, configs, events, points
 from tests.core.oracle import Oracle
-from tests.core.shell import Shell
-from tests.core.test_overlay import Diary, message_of
+from tests.core.shell import Shell, cuts, forget
 
 LINE = parse(config_text([("b0", "b1"), ("b1", "b2")], '"auto"'))
+
+
+@pytest.fixture(autouse=True)
+def new_process() -> None:
+    forget()
 
 
 def subscribe(broker: str, id: str, **more: Any) -> dict[str, Any]:
     return {"kind": "subscribe", "broker": broker, "client": "ann", "id": id, "where": {}, **more}
 
 
+def unsubscribe(broker: str, id: str, **more: Any) -> dict[str, Any]:
+    return {"kind": "unsubscribe", "broker": broker, "client": "ann", "id": id, **more}
+
+
 def publish(broker: str, id: str) -> dict[str, Any]:
     return {"kind": "publish", "broker": broker, "id": id, "at": {"x": 1, "y": 1, "colour": "red"}}
 
 
+def some_cut(config: Config, chance: random.Random) -> Any:
+    return cuts(config.overlay.brokers, config.overlay.neighbours, chance)
+
+
+def expected(history: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    oracle = Oracle({"colour"})
+    return sorted(delivery for event in history for delivery in oracle.take(event))
+
+
+# deliveries
+
+
 @settings(max_examples=50)
 @given(st.data())
-def test_one_event_at_a_time_is_the_simulator(data: st.DataObject) -> None:
-    """Run until quiet after each event: same deliveries as the oracle, same state of every group as the simulator."""
+def test_one_event_at_a_time_is_what_the_oracle_says_in_every_cut(data: st.DataObject) -> None:
+    """Run until quiet after each event: whatever way the overlay is cut, the deliveries are those of brute force."""
     config = data.draw(configs())
-    shell, network, oracle = Shell(config, epoch=EPOCH), Network(config, Diary()), Oracle({"colour"})
-    expected = []
-    for event in data.draw(events(config.overlay.brokers, most=20)):
+    shell = Shell(config, regions=some_cut(config, data.draw(st.randoms(use_true_random=False))))
+    history = data.draw(events(config.overlay.brokers, most=20))
+    for event in history:
         shell.send(event)
-        place = len(shell.topics[shell.settings.topic(event["kind"])]) - 1
-        place += (1 << 62) * (event["kind"] == "unsubscribe")
-        network.feed(event["broker"], message_of(config, event, place, shell.clock), shell.clock, 0)
-        network.settle(shell.clock)
         shell.settle()
-        expected += oracle.take(event)
-    assert sorted(shell.deliveries()) == sorted(expected)
-    for name in shell.group_names():
-        broker, link = group_parts(name)
-        ours, theirs = shell.memory(name).state, network.groups[broker][link]
-        ours.check()
-        assert encode(ours) == encode(theirs)
+    assert sorted(shell.deliveries()) == expected(history)
+    shell.check()
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_batches_that_mix_requests_and_publications_are_what_the_oracle_says(data: st.DataObject) -> None:
+    """In one region a request is in force at once: any batches, and brute force agrees with every single delivery."""
+    config = data.draw(configs())
+    shell = Shell(config, regions=1)
+    history = data.draw(events(config.overlay.brokers, most=40))
+    for event in history:
+        shell.send(event)
+        if data.draw(st.integers(0, 3)) == 0:
+            shell.run_batch()
+    shell.settle()
+    assert sorted(shell.deliveries()) == expected(history)
+    shell.check()
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_any_cut_of_a_sequence_into_batches_gives_the_same_rows(data: st.DataObject) -> None:
+    """In one region: what is decided, routed, delivered and rejected does not depend on where batches end."""
+    config = data.draw(configs())
+    history = data.draw(events(config.overlay.brokers, most=30))
+    ends = data.draw(st.lists(st.integers(1, 8), min_size=1))
+    once, often = Shell(config, regions=1), Shell(config, regions=1)
+    for number, event in enumerate(history):
+        for shell in (once, often):
+            shell.send(event | ({"ttl": 0.004} if event["kind"] == "subscribe" and number % 5 == 0 else {}))
+        if number % ends[number % len(ends)] == 0:
+            often.run_batch()
+    once.settle()
+    often.settle()
+    for table in ("decisions", "routes", "deliveries", "rejects"):
+        assert in_order(once.tables()[table]) == in_order(often.tables()[table]), table
+
+
+def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{k: v for k, v in row.items() if k not in ("batch", "seq")} for row in rows]
 
 
 @settings(max_examples=50)
 @given(st.data())
 def test_crashes_and_orders_leave_no_trace(data: st.DataObject) -> None:
-    """The same batches with repeats, rows shuffled and channels split over chunks: tables and states are identical."""
+    """Other batches, repeats, rows shuffled, channels split over chunks, other cuts: the same quiet deliveries."""
     config = data.draw(configs())
     history = data.draw(events(config.overlay.brokers, most=25))
     sizes = data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=4))
-    seed = data.draw(st.integers(0, 1000))
-    calm, stormy = Shell(config), Shell(config)
+    chance = random.Random(data.draw(st.integers(0, 1000)))
+    calm, stormy = (Shell(config, regions=some_cut(config, chance)) for _ in range(2))
     for event in history:
         calm.send(event)
         stormy.send(event)
-    chance = random.Random(seed)
     step = 0
     while calm.waiting():
-        most = sizes[step % len(sizes)]
-        stage.HELD.clear()
-        calm.run_batch(most=most)
+        calm.run_batch(most=sizes[step % len(sizes)])
         step += 1
-    stage.HELD.clear()
+    forget()
     while stormy.waiting():
         stormy.run_batch(crashes=chance.choice([0, 0, 1, 2]), shuffle=chance)
     assert sorted(quiet_deliveries(config, calm)) == sorted(quiet_deliveries(config, stormy))
-    for name in stormy.group_names():
-        stormy.memory(name).state.check()
+    calm.check()
+    stormy.check()
 
 
 @settings(max_examples=15)
 @given(st.data())
 def test_what_links_learn_and_prune_survives_crashes(data: st.DataObject) -> None:
-    """Batches repeated after a crash, workers with and without held groups: the same state, the same pruned table."""
+    """Batches repeated after a crash, workers with and without held regions: the same state, the same pruned table."""
     table = '{name = "union", prune = "network", prunings = 5}'
     config = parse(config_text([("b0", "b1"), ("b1", "b2")], table))
-    calm, stormy = Shell(config), Shell(config)
     chance = random.Random(data.draw(st.integers(0, 99)))
+    regions = some_cut(config, chance)
+    calm, stormy = Shell(config, regions=regions), Shell(config, regions=regions)
     for step, event in enumerate(data.draw(events(config.overlay.brokers, most=12))):
         shots = [publish("b2", f"p{step}-{k}") for k in range(chance.choice([1, 40, 90]))]
         for shell in (calm, stormy):
@@ -104,19 +155,36 @@ def test_what_links_learn_and_prune_survives_crashes(data: st.DataObject) -> Non
                 shell.send(one)
         calm.settle()
         if chance.random() < 0.5:
-            stage.HELD.clear()
+            forget()
         while stormy.waiting():
             stormy.run_batch(crashes=chance.choice([0, 1, 2]))
-    stage.HELD.clear()
-    for name in calm.group_names():
-        one, other = calm.memory(name).state, stormy.memory(name).state
-        assert encode(one) == encode(other)
-        if isinstance(one, Link) and isinstance(other, Link):
-            assert [one.pruned.tree(n) for n in one.heard] == [other.pruned.tree(n) for n in other.heard]
+    same_state(calm, stormy)
     assert without_clock(calm.tables()["routes"]) == without_clock(stormy.tables()["routes"])
 
 
-def quiet_deliveries(config: Any, shell: Shell) -> list[Any]:
+def same_state(one: Shell, other: Shell) -> None:
+    """Both are stored as the same: byte for byte what a fresh copy of either would be stored as."""
+    assert one.stored.keys() == other.stored.keys()
+    for name in one.stored:
+        assert facts(one, name) == facts(other, name), name
+
+
+def facts(shell: Shell, name: str) -> Any:
+    """Everything that a stored region knows, whatever snapshots and logs it was stored as."""
+    region = shell.region(name)
+    region.check()
+    ends = [*region.senders.values(), *region.receivers.values()]
+    numbers = [(end.channel, end.number, end.checksum) for end in ends]
+    asked = [
+        (broker.name, broker.version, link, half.told.asks(), half.heard.asked(), half.sizes(), half.override)
+        for broker in region.brokers.values()
+        for link, half in broker.links.items()
+    ]
+    ledgers = [(b.ledger.standing, b.ledger.ended, list(b.clients)) for b in region.brokers.values()]
+    return region.clock, region.delivered, region.records.number, numbers, asked, ledgers
+
+
+def quiet_deliveries(config: Config, shell: Shell) -> list[Any]:
     """Publications sent after everything is quiet reach exactly whom they match."""
     before = len(shell.deliveries())
     for k, broker in enumerate(config.overlay.brokers):
@@ -128,31 +196,68 @@ def quiet_deliveries(config: Any, shell: Shell) -> list[Any]:
 @settings(max_examples=40)
 @given(st.data())
 def test_same_batches_same_bytes(data: st.DataObject) -> None:
-    """Repeating batches after a crash changes no row of any table, no delivery and no byte of any state."""
+    """Repeating batches after a crash changes no letter, no row, no delivery and nothing that is stored."""
     config = data.draw(configs())
     history = data.draw(events(config.overlay.brokers, most=25))
-    cuts = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=8))
+    ends = data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=8))
     chance = random.Random(data.draw(st.integers(0, 99)))
-    calm, stormy = Shell(config), Shell(config)
+    regions = some_cut(config, chance)
+    calm, stormy = Shell(config, regions=regions), Shell(config, regions=regions)
     waiting = list(history)
-    for cut in [*cuts, len(history)]:
-        chunk, waiting = waiting[:cut], waiting[cut:]
+    for end in [*ends, len(history)]:
+        chunk, waiting = waiting[:end], waiting[end:]
         for event in chunk:
             calm.send(event)
             stormy.send(event)
-        stage.HELD.clear()
         calm.run_batch()
-        stage.HELD.clear()
+        forget()
         stormy.run_batch(crashes=chance.choice([0, 1, 2]), shuffle=chance)
-        stormy.clock = calm.clock
     ours, theirs = calm.tables(), stormy.tables()
     for table in TABLES:
         assert without_clock(ours[table]) == without_clock(theirs[table]), table
     assert sorted(calm.deliveries()) == sorted(stormy.deliveries())
+    assert {r.value for r in calm.topic("links")} == {r.value for r in stormy.topic("links")}
+    same_state(calm, stormy)
 
 
 def without_clock(rows: list[dict[str, Any]]) -> Counter[str]:
-    return Counter(repr({k: v for k, v in row.items() if k not in ("millis", "state_bytes", "batch")}) for row in rows)
+    return Counter(repr({k: v for k, v in row.items() if k not in ("millis", "state_bytes")}) for row in rows)
+
+
+def test_inside_a_region_a_path_takes_one_batch_and_outside_one_per_border() -> None:
+    chain = parse(config_text([(f"b{k}", f"b{k + 1}") for k in range(4)], '"auto"'))
+    for regions, batches in ((1, 1), (2, 2), (None, 5)):
+        shell = Shell(chain, regions=regions)
+        shell.send(subscribe("b0", "s1"))
+        shell.settle()
+        before = shell.batch
+        shell.send(publish("b4", "p"))
+        shell.settle()
+        assert shell.batch - before == batches
+        [delivery] = shell.delivery_records()
+        assert (delivery["hop"], delivery["entry"], delivery["publication_key"]) == (4, "b4", "0:0")
+        assert (delivery["batch"], delivery["channel"]) == (shell.batch - 1, "b0")
+
+
+def test_letters_that_come_again_and_late_change_nothing() -> None:
+    """The sink repeats letters after a crash: also those of long ago, and in between those that are new."""
+    shell = Shell(LINE)
+    for k in range(4):
+        shell.send(subscribe("b0", f"s{k}", where={"x": [k, k]}))
+        shell.settle()
+    before = facts(shell, "b1"), shell.tables()["decisions"]
+    letters = [record for record in shell.topic("links") if record.key == b"b0>b1"]
+    assert len(letters) == 4
+    for record in [*letters[1:], *letters]:
+        shell.put("links", record.key, record.value)
+    shell.settle()
+    assert facts(shell, "b1")[1:] == before[0][1:] and shell.tables()["decisions"] == before[1]
+    shell.send(subscribe("b0", "s9", where={"x": [7, 7]}))
+    shell.settle()
+    assert len(shell.tables()["decisions"]) == len(before[1]) + 2
+
+
+# rows
 
 
 def test_rows_fit_their_tables() -> None:
@@ -172,110 +277,252 @@ def test_rows_fit_their_tables() -> None:
         assert list(rows[0]) == SCHEMAS[table].names
 
 
+def test_a_withheld_subscription_names_what_covers_it_and_its_cause() -> None:
+    shell = Shell(LINE, regions=1)
+    shell.send(subscribe("b0", "s1"))
+    shell.send(subscribe("b0", "s2", where={"x": [1, 2]}, client="bob"))
+    shell.settle()
+    [row] = [row for row in shell.tables()["decisions"] if row["action"] == "withhold"]
+    assert row["coverers"] == ["s1"]
+    assert row["covered_by"] == [{"home": "b0", "client": "ann", "subscription": "s1"}]
+    assert row["cause"] == {"home": "b0", "client": "bob", "subscription": "s2"}
+    assert json.loads(row["shape"]) == [{"x": [1, 2]}]
+
+
+def test_a_region_has_a_row_of_metrics_of_its_own() -> None:
+    shell = Shell(LINE, regions=(("b1", "b0"), ("b2",)))
+    shell.send(subscribe("b0", "s1"))
+    shell.settle()
+    rows = [row for row in shell.tables()["metrics"] if row["link"] == REGION]
+    assert [(row["broker"], row["batch"]) for row in rows] == [("b1", 0), ("b2", 1)]
+    assert all(row["millis"] > 0 for row in rows)
+
+
+def test_a_reject_belongs_to_the_region_of_its_broker_or_to_the_first() -> None:
+    shell = Shell(LINE)
+    for topic, key in (("publish", b"b2"), ("publish", b"nowhere"), ("links", b"b0>b1"), ("links", b"b2>b0")):
+        shell.put(topic, key, b"x")
+    shell.put("control", b"command/1", b"{}")
+    shell.put("control", b"gossip", b"{}")
+    shell.settle()
+    numbers = Counter(record.key for record in shell.topic("records"))
+    assert numbers == {b"b2": 2, b"b0": 2, b"b1": 2}, "a frame of rejects and one of metrics each"
+    found = {(r["topic"].partition(".")[2], r["rule"]) for r in shell.tables()["rejects"]}
+    assert found == {
+        *(("publish", "json"), ("publish", "broker"), ("links", "foreign"), ("links", "broker")),
+        *(("control", "type"), ("control", "foreign")),
+    }
+
+
+# time
+
+
+def tick(shell: Shell) -> None:
+    shell.put("control", b"tick", b"")
+
+
 def test_expiry_needs_only_a_tick() -> None:
     shell = Shell(LINE)
     shell.send(subscribe("b0", "s1", ttl=10))
     shell.settle()
     shell.clock += 11_000_000
-    shell.put("links", b"tick", b"")
+    tick(shell)
     shell.settle()
     assert [r["action"] for r in shell.tables()["decisions"]] == ["forward", "forward", "cancel", "cancel"]
-    assert len(shell.memory("b2>b1").state.heard) == 0
+    assert len(shell.region("b2").brokers["b2"].links["b1"].heard) == 0
 
 
-def test_a_tick_that_ends_nothing_writes_nothing() -> None:
+@pytest.mark.parametrize("regions", [1, None])
+@pytest.mark.parametrize(("late", "delivered"), [(-1, True), (0, False), (1, False)])
+def test_expiry_is_exactly_at_its_moment(regions: int | None, late: int, delivered: bool) -> None:
+    """A publication one microsecond before the end is delivered, one at the end is not, in whichever batch it comes."""
+    for together in (True, False):
+        shell = Shell(LINE, regions=regions)
+        shell.send(subscribe("b0", "s1", ttl=10))
+        if not together:
+            shell.settle()
+        shell.clock += 10_000_000 - 1000 + late
+        shell.send(publish("b0", "p"))
+        shell.clock += 60_000_000
+        shell.settle()
+        assert bool(shell.deliveries()) == delivered, together
+
+
+def test_no_record_is_taken_later_than_its_batch_began() -> None:
+    """A clock that is ahead must not end what stands."""
+    shell = Shell(LINE, regions=1)
+    shell.send(subscribe("b0", "s1", ttl=10))
+    ahead = json.dumps({"id": "p0", "at": {"x": 1, "y": 1, "colour": "red"}}).encode()
+    shell.topic("publish").append(shell.topic("subscribe")[0]._replace(time=10**15, value=ahead))
+    shell.run_batch()
+    shell.send(publish("b0", "p1"))
+    shell.run_batch()
+    assert [d[3] for d in shell.deliveries()] == ["p0", "p1"]
+    assert shell.region("b0").clock < 10**7
+
+
+def test_a_tick_that_ends_nothing_writes_nothing_and_leaves_the_region_as_it_is_stored() -> None:
     shell = Shell(LINE)
     shell.send(subscribe("b0", "s1"))
     shell.settle()
-    before = {topic: len(records) for topic, records in shell.topics.items()}
-    blobs = dict(shell.blobs)
-    shell.put("links", b"tick", b"")
+    before, stored = {topic: len(records) for topic, records in shell.topics.items()}, dict(shell.stored)
+    clock = shell.region("b0").clock
+    tick(shell)
     shell.settle()
-    before[shell.settings.topic("links")] += 1
+    before[shell.settings.topics.control] = 1
     assert {topic: len(records) for topic, records in shell.topics.items()} == before
-    assert shell.blobs == blobs
+    assert shell.stored == stored
+    again = Step(shell.settings, "b0", shell.stored["b0"], [], shell.batch)
+    assert again._store.opened == "hit" and again._region.clock == clock
+
+
+# commands
 
 
 APPROXIMATE = parse(config_text([("b0", "b1")], '{name = "negative-approx", k = 0, drift = 0}'))
 
 
 def test_a_rebuild_is_asked_for_by_a_record_and_done_in_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The small ones come first and no split is allowed; anew, from the largest, the whole domain is covered."""
+    """The small ones come first and no split is allowed; rebuilt from the largest, the whole domain is covered."""
     monkeypatch.setattr(negative_approx, "STEP", 1)
-    monkeypatch.setattr(stage, "IDLE_PARTS", 2)
+    monkeypatch.setattr(machine, "WORK_PER_TICK", 1)
     shell = Shell(APPROXIMATE)
     for id, where in (("s1", {"x": [2, 3], "y": [2, 3]}), ("s2", {"x": [4, 5], "y": [4, 5]}), ("s3", {})):
         shell.send(subscribe("b0", id, where=where))
     shell.settle()
-    shell.put("links", b"rebuild", b"")
+    shell.put("control", b"command/1", write_command(Rebuild()))
     shell.settle()
-    shell.send(subscribe("b0", "s4", where={"x": [1, 1]}))
-    for finished in (False, True):  # one part in the batch that also brings s4, two in the one that brings nothing
-        shell.put("links", b"tick", b"")
-        stage.HELD.clear()
+
+    def rebuilds() -> int:
+        return sum(row["rebuilds"] or 0 for row in shell.tables()["metrics"] if row["broker"] == "b0")
+
+    ticks = 0
+    while not rebuilds():
+        tick(shell)
+        forget()
         shell.run_batch(crashes=1)
-        rebuilds = [row["rebuilds"] for row in shell.tables()["metrics"] if row["broker"] == "b0"]
-        assert any(rebuilds) == finished
-    metrics = shell.tables()["metrics"][-1]
-    assert (metrics["broker"], metrics["link"], metrics["rebuilds"]) == ("b0", "b1", 1)
-    assert (metrics["negative_rectangles"], metrics["negative_share"]) == (0, 0.0)
-    shell.memory("b0>b1").state.check()
-    before = dict(shell.blobs)
-    shell.put("links", b"tick", b"")
+        ticks += 1
+    assert ticks > 1
+    metrics = [row for row in shell.tables()["metrics"] if row["broker"] == "b0" and row["link"] == "b1"][-1]
+    assert (metrics["negative_rectangles"], metrics["negative_share"], metrics["rebuilds"]) == (0, 0.0, 1)
+    shell.check()
+    before = dict(shell.stored)
+    tick(shell)
     shell.run_batch()
-    assert shell.blobs == before, "there is nothing more to do"
+    assert shell.stored == before, "there is nothing more to do"
 
 
-def test_a_wish_for_a_rebuild_leaves_others_alone() -> None:
-    shell = Shell(LINE)
-    shell.send(subscribe("b0", "s1"))
+def test_a_command_to_prune_is_kept_by_the_links_it_is_for() -> None:
+    shell = Shell(parse(config_text([("b0", "b1"), ("b1", "b2")], '"union"')))
+    shell.send(subscribe("b0", "s1", where="(x = 1 AND y = 3) OR (y = 2 AND x = 5)"))
     shell.settle()
-    blobs = dict(shell.blobs)
-    shell.put("links", b"rebuild", b"")
-    shell.settle()
-    assert shell.blobs == blobs
+    shell.put("control", b"command/1", write_command(Prune("network", 1, links=("b1>b0",))))
+    shell.settle(crashes=1)
+    forget()
+    links = {(b, m): shell.region(b).brokers[b].links[m] for b, m in shell.settings.config.overlay.directions()}
+    assert [direction for direction, link in links.items() if link.override is not None] == [("b1", "b0")]
+    row = [row for row in shell.tables()["metrics"] if (row["broker"], row["link"]) == ("b1", "b0")][-1]
+    assert row["prunings"] == 1
+
+
+# damage
+
+
+def letter(number: int, id: str, epoch: int = 7, previous: bytes = START) -> bytes:
+    sender = Sender("b0>b1", epoch, number - 1, previous)
+    body = next(bodies_of_letters([pack(Publish(id, (1, 1, 2)))]))
+    return sender.frame("letter", body, 0)
 
 
 def test_a_gap_on_a_link_stops() -> None:
     shell = Shell(LINE)
-    shell.put("links", b"b0>b1", write_letter(shell.settings.epoch, 2, []))
-    shell.run_batch()
-    shell.send(publish("b0", "p"))
-    message = shell.settings
-    letter = write_letter(message.epoch, 5, [stage.pack_message(message_of(LINE, publish("b0", "p"), 0))])
-    shell.put("links", b"b0>b1", letter)
-    with pytest.raises(InvariantError, match="jumps from message 0 to 5"):
+    shell.put("links", b"b0>b1", letter(5, "p"))
+    with pytest.raises(InvariantError, match=r"b1 from b0, at b0>b1, partition 0, offset 0: .* from letter 0 to 5"):
         shell.settle()
 
 
-def test_letters_of_an_earlier_life_are_ignored() -> None:
-    shell = Shell(LINE, epoch=7)
-    old = write_letter(6, 1, [stage.pack_message(message_of(LINE, publish("b0", "p"), 0))])
-    shell.put("links", b"b0>b1", old)
+def test_a_fork_of_a_link_stops_at_its_first_new_number() -> None:
+    shell = Shell(LINE)
+    shell.put("links", b"b0>b1", letter(1, "p"))
     shell.settle()
-    assert shell.blobs == {}
+    shell.put("links", b"b0>b1", letter(1, "other"))
+    with pytest.raises(InvariantError, match="old copy"):
+        shell.settle()
+    shell.topic("links")[-1] = shell.topic("links")[-1]._replace(value=letter(2, "q", previous=b"8 bytes!"))
+    forget()
+    with pytest.raises(InvariantError, match="old copy"):
+        shell.settle()
+
+
+def test_letters_of_an_earlier_life_are_ignored_and_of_a_later_one_stop() -> None:
+    shell = Shell(LINE, epoch=7)
+    shell.put("links", b"b0>b1", letter(1, "p", epoch=6))
+    shell.settle()
+    assert shell.stored == {} and not shell.topic("records")
+    shell.put("links", b"b0>b1", letter(1, "p", epoch=8))
+    with pytest.raises(InvariantError, match="in epoch 8, this state in 7"):
+        shell.settle()
 
 
 def test_damaged_state_stops() -> None:
     shell = Shell(LINE)
     shell.send(subscribe("b0", "s1"))
     shell.settle()
-    shell.blobs["b0>b1"] = shell.blobs["b0>b1"][:-3]
-    stage.HELD.clear()
+    shell.stored["b0"] = shell.stored["b0"][:-3]
+    forget()
     shell.send(subscribe("b0", "s2"))
     with pytest.raises(StateError, match=r"damaged.*Remedy"):
         shell.settle()
 
 
-def test_unknown_key_on_links_is_a_reject() -> None:
+@pytest.mark.parametrize(
+    ("key", "value", "rule"),
+    [
+        (b"nobody>b1", b"x", "broker"),
+        (None, letter(1, "p"), "broker"),
+        (b"b1>b0", letter(1, "p"), "foreign"),
+        (b"b0>b1", letter(1, "p")[:-1], "foreign"),
+        (b"b0>b1", b"", "foreign"),
+        (b"b0>b1", Sender("b0>b1", 7).frame("rows", b"", 0), "foreign"),
+        (b"b0>b1", Sender("b0>b1", 7).frame("letter", b"{}", 0), "foreign"),
+    ],
+)
+def test_a_foreign_record_on_links_is_a_reject(key: bytes | None, value: bytes, rule: str) -> None:
     shell = Shell(LINE)
-    shell.put("links", b"nobody>b1", b"x")
+    shell.put("links", key, value)
     shell.settle()
-    assert [row["rule"] for row in shell.tables()["rejects"]] == ["broker"]
+    assert [row["rule"] for row in shell.tables()["rejects"]] == [rule]
 
 
-def test_groups_are_what_routing_says() -> None:
-    assert sorted(Shell(LINE).settings.groups("b1")) == ["b1>b0", "b1>b2", f"b1>{LOCAL}"]
+def test_a_letter_between_brokers_of_one_region_is_foreign() -> None:
+    shell = Shell(LINE, regions=1)
+    shell.put("links", b"b0>b1", letter(1, "p"))
+    shell.settle()
+    assert [row["rule"] for row in shell.tables()["rejects"]] == ["foreign"]
+
+
+# the stages
+
+
+def test_a_record_is_one_row_to_one_region_however_many_chunks_there_are() -> None:
+    """Two Arrow chunks of one channel: each record is in exactly one parcel, of the region of its broker."""
+    shell = Shell(LINE)
+    for k in range(6):
+        shell.send(publish(f"b{k % 3}", f"p{k}"))
+    tick(shell)
+    records = [
+        {"topic": t, "partition": 0, "offset": o, "now": shell.clock, **record._asdict()}
+        for t, records in shell.topics.items()
+        for o, record in enumerate(records)
+    ]
+    chunks = [pa.RecordBatch.from_pylist(part) for part in (records[:2], records[2:])]
+    empty = chunks[0].slice(0, 0)
+    rows = [row for out in sort_records(shell.settings)(iter([empty, *chunks])) for row in out.to_pylist()]
+    found = [(row["region"].partition("#")[0], read_parcel(row["parcel"])) for row in rows]
+    sent = [(region, event.broker, event.offset) for region, parcel in found for event in parcel.events]
+    assert sorted(sent) == sorted((f"b{k % 3}", f"b{k % 3}", k) for k in range(6))
+    assert sorted(region for region, parcel in found for _ in parcel.commands) == ["b0", "b1", "b2"]
+    assert set(COLUMNS) <= set(records[0])
 
 
 @settings(max_examples=20)
@@ -287,21 +534,73 @@ def test_publications_keep_their_values(shots: list[dict[str, Any]]) -> None:
     for k, at in enumerate(shots):
         shell.send({"kind": "publish", "broker": "b2", "id": f"p{k}", "at": at, "payload": {"k": [k, None]}})
     shell.settle()
-    got = [json.loads(value) for _, _, value in shell.topics[shell.settings.topic("deliveries")]]
+    got = [json.loads(record.value) for record in shell.topic("deliveries")]
     assert [(d["at"], d["payload"]) for d in got] == [(at, {"k": [k, None]}) for k, at in enumerate(shots)]
 
 
+@pytest.mark.parametrize("regions", [1, None])
+def test_headers_travel_from_the_publication_to_its_deliveries(regions: int | None) -> None:
+    shell = Shell(LINE, regions=regions)
+    shell.send(subscribe("b0", "s1"))
+    shell.settle()
+    event = json.dumps({"id": "p", "at": {"x": 1, "y": 1, "colour": "red"}}).encode()
+    shell.put("publish", b"b2", event, [{"key": "trace", "value": b"\x00\xff"}, {"key": "trace", "value": None}])
+    shell.put("publish", b"b2", event)
+    shell.settle()
+    headers = [record.headers for record in shell.topic("deliveries")]
+    assert headers == [[{"key": "trace", "value": b"\x00\xff"}, {"key": "trace", "value": b""}], None]
+
+
 def test_long_rows_travel_in_more_records_and_none_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kafka limits the size of a record: long rows are cut into more sheaves, down to one row each."""
-    sheaves = []
-    for most in (stage.MOST_SHEAF, 1):
-        stage.HELD.clear()
-        monkeypatch.setattr(stage, "MOST_SHEAF", most)
+    """Kafka limits the size of a record: long rows are cut into more frames, down to one row each."""
+    frames = []
+    for most in (stage.MOST_FRAME, 1):
+        forget()
+        monkeypatch.setattr(stage, "MOST_FRAME", most)
         shell = Shell(LINE)
         for k in range(40):
             shell.send(subscribe("b0", f"{k}-" + "".join(random.Random(k).choices("abcdefgh", k=200))))
         shell.settle()
-        sheaves.append((len(shell.topics[shell.settings.topic("records")]), shell.tables()["decisions"]))
-    assert sheaves[0][0] + 39 <= sheaves[1][0]
-    assert sheaves[0][1] == sheaves[1][1]
-    assert len(sheaves[0][1]) >= 40
+        frames.append((len(shell.topic("records")), shell.tables()["decisions"]))
+    assert frames[0][0] + 39 <= frames[1][0]
+    assert frames[0][1] == frames[1][1]
+    assert len(frames[0][1]) >= 40
+
+
+def test_many_rows_travel_in_frames_of_a_few_thousand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage, "MOST_ROWS", 3)
+    shell = Shell(LINE, regions=1)
+    shell.send(subscribe("b0", "s1"))
+    for k in range(8):
+        shell.send(publish("b0", f"p{k}"))
+    shell.settle()
+    assert [row["publication"] for row in shell.tables()["deliveries"]] == [f"p{k}" for k in range(8)]
+
+
+def test_output_is_handed_over_in_pieces_of_a_limited_size() -> None:
+    records = [stage.Record("t", 0, b"", bytes(size)) for size in (3, 3, 3, 10, 1)]
+    pieces = list(stage.chunks(records, most=5))
+    assert [len(piece) for piece in pieces] == [2, 2, 1]
+    assert [record for piece in pieces for record in piece] == records
+    assert list(stage.chunks([])) == []
+
+
+def test_deliveries_go_to_the_partition_of_their_client() -> None:
+    """As Kafka's own partitioner would choose, whatever number of partitions the topic has later."""
+    from dataclasses import replace
+
+    from kafka.partitioner.default import murmur2
+
+    shell = Shell(LINE, regions=1)
+    shell.settings = replace(shell.settings, deliveries=5, records={"b0": 3})
+    for k in range(20):
+        shell.send(subscribe("b0", "s", client=f"client {k}"))
+    shell.send(publish("b0", "p"))
+    found: list[stage.Record] = []
+    parcels = [row["parcel"] for row in shell._sorted({t: len(shell.topics[t]) for t in shell._inputs()}, 10**9, None)]
+    found += Step(shell.settings, "b0", None, parcels, 0).records()
+    for record in found:
+        wanted = (murmur2(record.key) & 0x7FFFFFFF) % 5 if record.topic.endswith("deliveries") else 3
+        assert record.partition == wanted
+    assert len({record.partition for record in found if record.topic.endswith("deliveries")}) > 2
+    assert LOCAL not in shell.settings.part_of

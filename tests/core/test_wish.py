@@ -14,6 +14,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from state.routing.overlay import Network
+from state.storage.memory import Memory
+from tests.core.test_overlay import Diary, message_of
 
 from state.config import Config, parse
 from state.filters.pruning import DIMENSIONS, Pruning
@@ -22,9 +25,7 @@ from state.protocol.events import RULES, Reject
 from state.protocol.messages import LOCAL
 from state.protocol.topics import PRUNE
 from state.routing.link import Link, Setup
-from state.routing.overlay import Network
 from state.storage.codec import encode
-from state.storage.memory import Memory
 from state.storage.rows import TABLES
 from state.strategies import Spec
 from streaming import advance as stage
@@ -33,7 +34,6 @@ from streaming.settings import group_parts
 from tests.core.histories import config_text, configs, events
 from tests.core.oracle import Oracle
 from tests.core.shell import Shell
-from tests.core.test_overlay import Diary, message_of
 from tests.core.test_shell import publish, subscribe, without_clock
 
 LINKS = ("b0>b1", "b1>b0", "b1>b2", "b2>b1")

@@ -18,9 +18,9 @@ from state.storage.rows import TABLES
 from streaming.archive import ArchiveQuery, archive_query, places, stopped_on_purpose
 from streaming.lake import WRITERS, Head, Load, Place, Stamp, Writer, table_counts, table_path
 from streaming.maintenance import maintain, rebuild
-from streaming.schemas import FORMAT, SCHEMAS, Sheaf, pack
+from streaming.schemas import SCHEMAS
 from streaming.settings import Settings
-from tests.core.test_archive_plan import settings_at, value_of
+from tests.core.test_archive_plan import LATER, settings_at, value_of
 from tests.core.test_archive_tables import Crash, Record, counted, expected, rows_in, some_log
 
 pytestmark = pytest.mark.system
@@ -47,7 +47,7 @@ class Bench:
 
     def add(self, log: list[Record]) -> None:
         """Put records into the topic; they must be in order in each partition."""
-        self._put(self.settings.topic("records"), [(partition, None, value) for partition, _, value in log])
+        self._put(self.settings.topics.records, [(partition, None, value) for partition, _, value in log])
         self.log += log
 
     def start(self, writer: str | Writer, **options: Any) -> ArchiveQuery:
@@ -208,18 +208,18 @@ def test_a_gap_stops_with_its_message(bench: Bench) -> None:
     for writer in ("rust", "spark"):
         query = bench.run(writer)
         assert isinstance(query.failure, InvariantError)
-        assert "state.errors.InvariantError: the channel a>b of epoch 7 jumps from sheaf 1 to 3" in str(
+        assert "state.errors.InvariantError: the channel a>b of epoch 7 jumps from frame 1 to 3" in str(
             query.exception()
         )
     assert sum(table_counts(bench.where.lake).values()) == 0
 
 
 def test_a_newer_format_is_refused(bench: Bench) -> None:
-    bench.add([(0, 0, pack(Sheaf(FORMAT + 1, 7, "a>b", 1, 0, "routes", 1, b"")))])
+    bench.add([(0, 0, bytes(LATER))])
     for writer in ("rust", "spark"):
         query = bench.run(writer)
         assert isinstance(query.failure, StateError)
-        assert "its format is 2" in str(query.failure)
+        assert "the frame has version 2" in str(query.failure)
 
 
 # Upkeep

@@ -24,11 +24,11 @@ from access.offsets import topic_spans
 from state.config import Config, parse
 from state.protocol.topics import Topics
 from state.storage.rows import TABLES
-from tests.core.shell import Shell
+from streaming.checkpoint import known
+from tests.core.shell import INPUTS, Record, Shell
 
 PATIENCE = 240.0
 PROGRAM = str(Path(sys.executable).parent / "lacuna")
-ROUTER_TOPICS = ("subscribe", "unsubscribe", "publish", "links")
 CONFIG = """
 [space]
 price = {{ kind = "float", low = 0.0, high = 1000.0 }}
@@ -147,14 +147,17 @@ class Job:
     def plan(self, query: str, batch: int) -> tuple[int, dict[str, dict[str, int]]]:
         """The moment (milliseconds) and the end offsets of a planned batch."""
         lines = (self.home / "checkpoint" / query / "offsets" / str(batch)).read_text().splitlines()
-        return int(json.loads(lines[1])["batchTimestampMs"]), dict(json.loads(lines[2]))
+        ends: dict[str, dict[str, int]] = {}
+        for source in lines[2:]:
+            ends |= json.loads(source)
+        return int(json.loads(lines[1])["batchTimestampMs"]), ends
 
     def topic(self, name: str) -> str:
         return Topics(self.config.kafka.prefix).of(name)
 
     def quiet(self) -> bool:
         """Everything in the router's topics is in a committed batch."""
-        return self._caught_up("router", ROUTER_TOPICS)
+        return self._caught_up("router", INPUTS)
 
     def archived(self) -> bool:
         return self._caught_up("archive", ("records",))
@@ -184,9 +187,9 @@ class Job:
 
     def replay(self) -> Shell:
         """The same batches through the same functions, without Spark, Kafka and crashes."""
-        epoch = int(json.loads((self.home / "checkpoint" / "lacuna.json").read_text())["epoch"])
-        shell = Shell(self.config, epoch)
-        inputs = {self.topic(name): read_topic(self.config.kafka.bootstrap, self.topic(name)) for name in ROUTER_TOPICS}
+        shell = Shell(self.config)
+        shell.settings = known(self.config)
+        inputs = {self.topic(name): read_topic(self.config.kafka.bootstrap, self.topic(name)) for name in INPUTS}
         shell.inputs = inputs
         for batch in self.committed("router"):
             moment, ends = self.plan("router", batch)
@@ -194,8 +197,8 @@ class Job:
         return shell
 
 
-def read_topic(bootstrap: str, topic: str) -> list[tuple[int, bytes | None, bytes]]:
-    """All records of all partitions: time in microseconds, key, value."""
+def read_topic(bootstrap: str, topic: str) -> list[Record]:
+    """All records of all partitions."""
     consumer = KafkaConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest", enable_auto_commit=False)
     try:
         parts = [TopicPartition(topic, p) for p in sorted(consumer.partitions_for_topic(topic) or ())]
@@ -205,10 +208,14 @@ def read_topic(bootstrap: str, topic: str) -> list[tuple[int, bytes | None, byte
         found = []
         while any(consumer.position(part) < ends[part] for part in parts):
             for records in consumer.poll(timeout_ms=500).values():
-                found += [(r.timestamp * 1000, r.key, r.value or b"") for r in records]
+                found += [Record(r.timestamp * 1000, r.key, r.value or b"", _headers(r.headers)) for r in records]
         return found
     finally:
         consumer.close()
+
+
+def _headers(headers: Any) -> list[dict[str, Any]] | None:
+    return [{"key": key, "value": value} for key, value in headers] or None
 
 
 def comparable(rows: list[dict[str, Any]]) -> list[str]:

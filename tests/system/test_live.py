@@ -23,9 +23,9 @@ from access.topics import ensure_topics
 from producers.sender import Sender
 from producers.workloads import Workload
 from state.config import parse
-from state.protocol.events import Context, Reject, read
+from state.protocol.events import Context, Reject, Source, read
 from state.protocol.messages import LOCAL
-from state.storage.codec import encode
+from state.storage.rows import REGION
 from tests.core.oracle import Oracle
 from tests.core.shell import Shell
 from tests.core.test_events import BAD
@@ -79,8 +79,8 @@ def deliveries(job: Job) -> list[tuple[str, ...]]:
     """From the topic, without repeats, as a client reads them."""
     marks: dict[str, int] = {}
     found = []
-    for _, _, value in read_topic(job.config.kafka.bootstrap, job.topic("deliveries")):
-        d = json.loads(value)
+    for record in read_topic(job.config.kafka.bootstrap, job.topic("deliveries")):
+        d = json.loads(record.value)
         if d["seq"] > marks.get(d["channel"], 0):
             marks[d["channel"]] = d["seq"]
             found.append((d["broker"], d["client"], d["subscription"], d["publication"]))
@@ -100,13 +100,8 @@ def check_everything(job: Job, events: list[dict[str, Any]]) -> Shell:
 def check_states(job: Job, shell: Shell) -> None:
     """The state that Spark stored is, byte for byte, that of the replay."""
     stored = stored_states(job)
-    assert stored.keys() == shell.blobs.keys()
-    for name in shell.group_names():
-        replayed = shell.memory(name)
-        replayed.state.check()
-        shell.blobs[name], mine = stored[name], shell.blobs[name]
-        assert encode(shell.memory(name).state) == encode(replayed.state), name
-        shell.blobs[name] = mine
+    assert stored == {part.key: shell.stored[part.name] for part in shell.settings.parts}
+    shell.check()
 
 
 def stored_states(job: Job) -> dict[str, bytes]:
@@ -118,7 +113,7 @@ from streaming.pipeline import Engine, session
 spark = session(Engine(jars=spark_jars()))
 spark.streams.active  # makes the coordinator of the state stores, without which the reader does not work
 rows = spark.read.format("statestore").load({str(job.home / "checkpoint" / "router")!r})
-rows = rows.selectExpr("key.group AS name", "value.groupState.payload AS payload").collect()
+rows = rows.selectExpr("key.region AS name", "value.groupState.payload AS payload").collect()
 print(json.dumps({{row.name: base64.b64encode(bytes(row.payload)).decode() for row in rows}}))
 spark.stop()
 """
@@ -183,7 +178,7 @@ def prune(job: Job, *words: str) -> None:
 def prunings_of(job: Job) -> dict[str, int | None]:
     """The prunings done on each link, by its latest row of metrics."""
     rows = sorted(job.rows("metrics"), key=lambda row: row["batch"])
-    return {f"{row['broker']}>{row['link']}": row["prunings"] for row in rows if row["link"] != LOCAL}
+    return {f"{row['broker']}>{row['link']}": row["prunings"] for row in rows if row["link"] not in (LOCAL, REGION)}
 
 
 def pruned_links(job: Job) -> set[str]:
@@ -321,7 +316,7 @@ def test_bad_records_are_rejects_and_the_good_ones_pass(job: Job) -> None:
 
 
 def refusal(context: Context, kind: str, key: bytes | None, value: bytes) -> Any:
-    return read(context, kind, None if key is None else key.decode(), value, 0, 0)
+    return read(context, kind, None if key is None else key.decode(), value, Source(0, 0, "", 0))
 
 
 def test_a_full_disk_and_a_damaged_checkpoint_stop_the_job_with_the_remedy(bootstrap: str, tmp_path: Path) -> None:

@@ -1,0 +1,237 @@
+"""The stateful step: what `applyInPandasWithState` calls. Decode, let the region take its arrivals, encode.
+
+    parcels of a region ──merge──▶ arrivals in order ──region.take──▶ outcome
+    stored state ──Store.open──▶ region                                  ├─▶ letters to other regions       (links)
+                                                                         ├─▶ a record for each delivery     (deliveries)
+    stored state ◀──Store.close── region                                 └─▶ frames of rows for the tables  (records)
+
+It decides nothing. Records are encoded as they are asked for; only then are the numbers of deliveries and of frames
+known, so the state is closed last. A step that changed nothing and recorded nothing leaves the state alone.
+
+A worker keeps the regions that it has seen (`HELD`). That saves decoding and nothing else: see `state.storage.store`.
+"""
+
+from __future__ import annotations
+
+import time as wall
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import msgspec
+import pandas as pd
+
+from state.protocol.arrivals import Arrival, Channel, merge
+from state.protocol.events import Refused
+from state.protocol.frame import Letter, body_of_rows, letter_of
+from state.protocol.messages import LOCAL, Headers, Name, Publish
+from state.protocol.wire import unpack
+from state.routing.outcome import Outcome
+from state.routing.region import Region
+from state.space import Space, timestamp_text
+from state.storage.codec import keys_of
+from state.storage.rows import REGION, Columns, tables
+from state.storage.store import Held
+from streaming.hashing import kafka_partition
+from streaming.schemas import Parcel, Posted, read_parcel, stream_of
+from streaming.settings import Settings
+
+MOST_ROWS = 4096
+"""Rows in one frame."""
+MOST_FRAME = 500_000
+"""Bytes of a frame that may hold more than one row: a long certificate makes a long row."""
+MOST_OUTPUT = 64 << 20
+"""Bytes of records that are handed to Spark at a time."""
+
+HELD = Held()
+"""The regions that this worker has seen."""
+
+_json = msgspec.json.Encoder().encode
+_partition_of = lru_cache(maxsize=100_000)(kafka_partition)
+
+
+class Record(NamedTuple):
+    """A record for Kafka."""
+
+    topic: str
+    partition: int
+    key: bytes
+    value: bytes
+    headers: list[dict[str, Any]] | None = None
+
+
+class Step:
+    """One region in one batch: take its `records` to their end, then `close`."""
+
+    def __init__(
+        self, settings: Settings, name: str, stored: bytes | None, parcels: Iterable[bytes], batch: int
+    ) -> None:
+        self._settings, self._batch, self._began = settings, batch, wall.perf_counter()
+        brokers = settings.part_of[name].brokers
+        self._store = HELD.open(stored, name, settings.config.setups(brokers), settings.epoch, batch)
+        self._region = self._store.region
+        before = _received(self._region)
+        arrivals = merge(arrivals_of(map(read_parcel, parcels), name, settings.config.space.dims))
+        self._outcome = self._region.take(arrivals, batch)
+        self._recorded = _records_anything(self._outcome)
+        self._changed = self._recorded or bool(self._region.log) or before != _received(self._region)
+
+    def records(self) -> Iterator[Record]:
+        """Yield everything to be written."""
+        topics = self._settings.topics
+        for channel, frame in self._outcome.letters:
+            yield Record(topics.links, self._settings.links[channel], channel.encode(), frame)
+        yield from self._deliveries()
+        if self._recorded:
+            yield from self._frames()
+
+    def close(self) -> bytes | None:
+        """Return the state as it is now; None if it is as before, apart from the clock, which then need not be kept."""
+        stored = self._store.close() if self._changed else None
+        if stored is None:
+            self._store.leave()
+        HELD.keep(self._store, self._batch)
+        return stored
+
+    def _deliveries(self) -> Iterator[Record]:
+        """Yield a record for each delivery, put together from parts: most share their halves with others."""
+        settings, region, space = self._settings, self._region, self._settings.config.space
+        life = b',"channel":%s,"epoch":%d,"batch":%d' % (_json(region.name), settings.epoch, self._batch)
+        who: dict[Name, tuple[int, bytes, bytes]] = {}
+        what: dict[int, tuple[bytes, list[dict[str, Any]] | None]] = {}
+        for publication, name, hop, _ in self._outcome.deliveries_in_order():
+            if name not in who:
+                client = name.client.encode()
+                who[name] = _partition_of(client, settings.deliveries), client, _who(name)
+            if id(publication) not in what:
+                what[id(publication)] = _what(publication, space) + life, _headers(publication.headers)
+            region.delivered += 1
+            (partition, client, begin), (middle, headers) = who[name], what[id(publication)]
+            value = begin + middle + b',"hop":%d,"seq":%d}' % (hop, region.delivered)
+            yield Record(settings.topics.deliveries, partition, client, value, headers)
+
+    def _frames(self) -> Iterator[Record]:
+        """Yield the rows of the tables in frames."""
+        settings, region = self._settings, self._region
+        key, partition = region.name.encode(), settings.records[region.name]
+        for table, columns in self._tables().items():
+            for rows, stream in _parts(table, columns):
+                frame = region.records.frame("rows", body_of_rows(table, rows, stream), self._batch)
+                yield Record(settings.topics.records, partition, key, frame)
+
+    def _tables(self) -> dict[str, Columns]:
+        """Return the rows; the sizes of what is stored are those before this batch, whose own are not known yet."""
+        made = tables(self._outcome, self._batch)
+        metrics, name = made["metrics"], self._region.name
+        metrics["state_bytes"] = list(map(self._bytes_of, metrics["broker"], metrics["link"]))
+        row = {"broker": name, "link": REGION, "batch": self._batch, "state_bytes": self._bytes_of(name, REGION)}
+        row["millis"] = (wall.perf_counter() - self._began) * 1000
+        for column, values in metrics.items():
+            values.append(row.get(column))
+        return made
+
+    def _bytes_of(self, broker: str, link: str) -> int:
+        """Return the size of what is stored of a link; `LOCAL`: of the broker itself; `REGION`: the rest."""
+        keys = {LOCAL: keys_of(broker, ()), REGION: ["head", "log"]}.get(link, [f"{broker}/{link}"])
+        return sum(self._store.sizes.get(key, 0) for key in keys)
+
+
+def arrivals_of(parcels: Iterable[Parcel], region: str, dims: int) -> Iterator[Arrival]:
+    """Yield the arrivals in parcels, in no particular order."""
+    for parcel in parcels:
+        channel = parcel.channel
+        for e in parcel.events:
+            yield Arrival(channel, e.offset, e.time, e.broker, LOCAL, unpack(e.message, dims), e.message)
+        for p in parcel.letters:
+            yield Arrival(channel, p.offset, p.time, p.broker, p.origin, _letter(channel, p))
+        for r in parcel.rejects:
+            yield Arrival(channel, r.offset, r.time, r.broker, LOCAL, r.refused)
+        for c in parcel.commands:
+            yield Arrival(channel, c.offset, c.time, region, LOCAL, c.command)
+
+
+def _letter(channel: Channel, posted: Posted) -> Letter | Refused:
+    letter = letter_of(posted.frame)
+    if isinstance(letter, Letter):
+        return letter
+    return Refused(channel.name, channel.partition, posted.offset, b"", letter.rule, letter.message)
+
+
+def _received(region: Region) -> list[int]:
+    return [receiver.number for receiver in region.receivers.values()]
+
+
+def _records_anything(outcome: Outcome) -> bool:
+    return bool(outcome.letters or outcome.deliveries or outcome.decisions or outcome.rejects or outcome.metrics)
+
+
+def _who(name: Name) -> bytes:
+    """Return the part of a delivery that says whose it is."""
+    return b'{"client":%s,"subscription":%s,"broker":%s' % (_json(name.client), _json(name.id), _json(name.broker))
+
+
+def _what(publication: Publish, space: Space) -> bytes:
+    """Return the part of a delivery that says what was published."""
+    return b',"publication":%s,"at":%s,"payload":%s,"time":%s,"publication_key":%s,"entry":%s' % (
+        _json(publication.id),
+        _json(space.describe_point(publication.point)),
+        publication.payload or b"null",
+        _json(timestamp_text(publication.time)),
+        _json(publication.key),
+        _json(publication.entry),
+    )
+
+
+def _headers(headers: Headers) -> list[dict[str, Any]] | None:
+    return [{"key": key, "value": value} for key, value in headers] or None
+
+
+def _parts(table: str, columns: Columns, most: int | None = None) -> Iterator[tuple[int, bytes]]:
+    """Cut rows into parts of at most `most`, and of fewer where they are long: Kafka limits the size of a record."""
+    size = MOST_ROWS if most is None else most
+    for begin in range(0, len(columns["batch"]), size):
+        some = {column: values[begin : begin + size] for column, values in columns.items()}
+        rows, stream = len(some["batch"]), stream_of(table, some)
+        if rows == 1 or len(stream) <= MOST_FRAME:
+            yield rows, stream
+        else:
+            yield from _parts(table, some, (rows + 1) // 2)
+
+
+def step(settings: Settings) -> Callable[[Any, Iterator[pd.DataFrame], Any], Iterator[pd.DataFrame]]:
+    """Return the function for `applyInPandasWithState`."""
+
+    def take(key: Any, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
+        parcels = [parcel for frame in frames for parcel in frame["parcel"]]
+        stored = bytes(state.get[1]) if state.exists else None
+        done = Step(settings, settings.by_key[key[0]].name, stored, parcels, batch_number())
+        for records in chunks(done.records()):
+            yield pd.DataFrame(records, columns=Record._fields)
+        if (new := done.close()) is not None:
+            state.update((1, new))
+
+    return take
+
+
+def chunks(records: Iterable[Record], most: int | None = None) -> Iterator[list[Record]]:
+    """Cut records into lists of about `most` bytes."""
+    limit = MOST_OUTPUT if most is None else most
+    some: list[Record] = []
+    size = 0
+    for record in records:
+        some.append(record)
+        size += len(record.value)
+        if size >= limit:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
+
+
+def batch_number() -> int:
+    """Return the number of the batch that this task belongs to."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    number = context.getLocalProperty("streaming.sql.batchId") if context else None
+    return -1 if number is None else int(number)
