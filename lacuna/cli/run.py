@@ -22,6 +22,7 @@ from state.errors import LacunaError
 from streaming.maintenance import next_due
 from streaming.pipeline import Engine
 from streaming.service import Service, settings_of
+from streaming.settings import Settings
 
 LOWEST_PRIORITY = ("nice", "-n", "19")
 """Put before a command that is to take only the time that nothing else needs."""
