@@ -225,8 +225,8 @@ class Region:
     def _rebuild(self, item: int) -> None:
         self._flush()
         for broker in self.brokers.values():
-            broker.rebuild()
-            self._input(item, broker, Input(broker.name, REBUILD, 0), Effect())
+            if broker.rebuild():
+                self._input(item, broker, Input(broker.name, REBUILD, 0), Effect())
 
     def _prune(self, item: int, command: Prune) -> None:
         """Change how links prune. It is not logged, because no later input depends on it."""
