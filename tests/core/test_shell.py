@@ -177,6 +177,7 @@ def facts(shell: Shell, name: str) -> Any:
     numbers = [(end.channel, end.number, end.checksum) for end in ends]
     asked = [
         (broker.name, broker.version, link, half.told.asks(), half.heard.asked(), half.sizes(), half.override)
+        + ([] if half.heard.learned is None else [part.tolist() for part in half.heard.learned],)
         for broker in region.brokers.values()
         for link, half in broker.links.items()
     ]

@@ -29,6 +29,7 @@ from state.storage.rows import REGION
 from tests.core.oracle import Oracle
 from tests.core.shell import Shell
 from tests.core.test_events import BAD
+from tests.core.test_shell import facts
 from tests.system.live import PROGRAM, Job, check_tables, disk_of, infra, read_topic, text_at, wait_until
 
 pytestmark = pytest.mark.system
@@ -98,10 +99,14 @@ def check_everything(job: Job, events: list[dict[str, Any]]) -> Shell:
 
 
 def check_states(job: Job, shell: Shell) -> None:
-    """The state that Spark stored is, byte for byte, that of the replay."""
+    """The state that Spark stored knows the same as that of the replay; only times taken differ, in a checksum."""
     stored = stored_states(job)
-    assert stored == {part.key: shell.stored[part.name] for part in shell.settings.parts}
+    assert stored.keys() == {part.key for part in shell.settings.parts}
     shell.check()
+    for part in shell.settings.parts:
+        replayed = facts(shell, part.name)
+        shell.stored[part.name] = stored[part.key]
+        assert facts(shell, part.name) == replayed, part.name
 
 
 def stored_states(job: Job) -> dict[str, bytes]:
