@@ -186,9 +186,9 @@ def test_state_in_other_cells_is_refused() -> None:
     shell.send({"kind": "subscribe", "broker": "b0", "client": "ann", "id": "s", "where": {}})
     shell.settle()
     other = Shell(parse(NEW))
-    other.blobs = shell.blobs
+    other.stored = shell.stored
     with pytest.raises(StateError, match="another configuration"):
-        other.memory("b0>b1")
+        other.region("b0")
 
 
 @settings(max_examples=30)
