@@ -39,8 +39,8 @@ from state.geometry.boxes import Box, Boxes
 from state.geometry.boxindex import BoxIndex
 from state.kernels import kernel
 from state.protocol.messages import LOCAL, Name, Stamp, Subscribe
-from state.routing.link import group
-from state.routing.rangetold import RangeHeard
+from state.routing.broker import Broker
+from state.routing.heard import RangeHeard
 from state.routing.told import Told
 from state.space import Attribute, Space
 from state.storage.codec import encode
@@ -300,10 +300,11 @@ def _matching(report: Report, counts: Sequence[int], repeats: int) -> None:
             parts = split(*grid.curve.ranges_of(every))
             ours, linear = [], []
             for count in counts:
-                heard, others = RangeHeard(grid, filled(parts[:count])), np.ascontiguousarray(every[:count])
-                if not np.array_equal(heard.holds_any(some), held_by_any(some, others)):
+                heard, others = RangeHeard(grid), np.ascontiguousarray(every[:count])
+                heard.table = filled(parts[:count])
+                if not np.array_equal(heard.wants(some), held_by_any(some, others)):
                     raise AssertionError("look-up and linear method disagree")
-                ours.append(median(seconds(partial(heard.holds_any, many)) for _ in range(3)) / len(many))
+                ours.append(median(seconds(partial(heard.wants, many)) for _ in range(3)) / len(many))
                 linear.append(median(seconds(partial(held_by_any, some, others)) for _ in range(3)) / len(some))
             rows[f"{kind}_{dims}d"] = {
                 "ours_us": [round(t * 1e6, 3) for t in ours],
@@ -315,7 +316,7 @@ def _matching(report: Report, counts: Sequence[int], repeats: int) -> None:
                 flat = np.ascontiguousarray(heard.table.rows()[:, 0])
                 places = grid.keys(many)
                 alone = partial(np.searchsorted, flat, places)
-                share = ratio(alone, partial(heard.holds_any, many), repeats)
+                share = ratio(alone, partial(heard.wants, many), repeats)
                 report.add("match_vs_searchsorted", share, "at least 0.5")
     report.details["figure_10"] = {"subscriptions": list(counts), **rows}
     lines("mics-figure-10", "Matching", "subscriptions", "ms", series, log_y=True)
@@ -469,18 +470,17 @@ strategy = "mics"
 def _state(report: Report, count: int) -> None:
     """Both ends of a link after so many subscriptions of clients, sizes of 2 to 4 cells: bytes as stored."""
     config = parse(LINK)
-    told, heard = group(config.setup("a", "b")), group(config.setup("b", "a"))
+    setups = config.setups()
     for kind in KINDS:
         some = boxes(kind, count, 3, 3) * 100 + np.random.default_rng(7).integers(0, 100, (count, 2, 3))
-        told, heard = group(config.setup("a", "b")), group(config.setup("b", "a"))
+        told, heard = (Broker(name, setups[name]) for name in "ab")
         for k, box in enumerate(some):
-            message = Subscribe(_name(k), _boxes(box), Stamp(None, k, k))
-            for decision in told.step(LOCAL, message, k):
-                for change in decision.messages():
-                    heard.step("a", change, k)
+            effect = told.apply(LOCAL, Subscribe(_name(k), _boxes(box), Stamp(None, k, 0, k)), k)
+            for change in (c for _, decisions in effect.decided for d in decisions for c in d.messages()):
+                heard.apply("a", change, k)
         report.details[f"state_{kind}"] = {
             "subscriptions": count,
-            "told_bytes": len(encode(told)),
-            "heard_bytes": len(encode(heard)),
-            "ranges": len(heard.heard),
+            "told_bytes": sum(map(len, encode(told).values())),
+            "heard_bytes": sum(map(len, encode(heard).values())),
+            "ranges": len(heard.links["a"].heard),
         }

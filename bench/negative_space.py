@@ -31,6 +31,7 @@ from bench.core import domain_of, named, times_told, told_of, zipf_boxes
 from bench.report import Report, Step, median
 from state.geometry.boxes import Box
 from state.geometry.negative import NegativeRtree, NegativeSpace, NegativeTree
+from state.protocol.reasons import Reason
 from state.space import Keys
 from state.strategies import Spec
 
@@ -112,7 +113,7 @@ def approximate(boxes: Keys, marks: list[int], k: int, select: str, order: str) 
     rectangles, hidden, before = [], [], 1
     for number, one in enumerate(named(boxes), 1):
         told.subscribe(*one, "local")
-        count = told.negative_rectangles or 0
+        count = told.strategy.negative_rectangles or 0
         if count > before + k:
             raise AssertionError(f"a subscription made {count - before} new rectangles, more than {k}")
         before = count
@@ -313,7 +314,7 @@ def _unsubscribe(report: Report, count: int, repeats: int) -> None:
         order = np.random.default_rng(seed).permutation(count)
         began = time.perf_counter()
         for k in order:
-            told.unsubscribe(subscriptions[k][0], "unsubscribed")
+            told.unsubscribe(subscriptions[k][0], Reason.UNSUBSCRIBED)
         goes.append((time.perf_counter() - began) / count)
         ratios.append(goes[-1] / comes[-1])
     report.add("unsubscribe_vs_subscribe_4d", median(ratios), "at most 10")
@@ -324,7 +325,7 @@ def _unsubscribe(report: Report, count: int, repeats: int) -> None:
 
 
 def churn(dims: int, count: int, spec: Spec) -> dict[str, float | int | None]:
-    """`count` subscriptions stand; twice as many times one of them goes and another comes; the link may then rest."""
+    """Let `count` subscriptions stand; twice as many times one of them goes and another comes."""
     subscriptions = named(zipf_boxes(3 * count, dims))
     told = told_of(dims, spec)
     for one in subscriptions[:count]:
@@ -336,9 +337,11 @@ def churn(dims: int, count: int, spec: Spec) -> dict[str, float | int | None]:
         place = int(chance.integers(count))
         gone, standing[place] = standing[place], k
         began = time.perf_counter()
-        decisions = told.unsubscribe(subscriptions[gone][0], "u") + told.subscribe(*subscriptions[k], "local")
+        decisions = told.unsubscribe(subscriptions[gone][0], Reason.UNSUBSCRIBED) + told.subscribe(
+            *subscriptions[k], "local"
+        )
         decided = time.perf_counter()
-        rebuilds += told.strategy.rest()
+        rebuilds += told.strategy.rebuilding and told.strategy.rebuild_step()
         idle += time.perf_counter() - decided
         work += decided - began
         messages += sum(len(decision.messages()) for decision in decisions)

@@ -29,7 +29,7 @@ from state.protocol.events import Context, Refused, Reject, read_line
 from state.protocol.messages import LOCAL
 from state.protocol.topics import Topics
 from state.routing.outcome import Measured, Outcome
-from state.routing.region import Region
+from state.routing.region import Measure, Region
 from state.routing.told import Action
 from state.space import timestamp_text
 from state.storage.codec import encode
@@ -120,7 +120,7 @@ class Simulation:
 
     def __init__(self, config: Config, record: Tally) -> None:
         self.record = record
-        measure = "item" if isinstance(record, Writer) else "never"
+        measure: Measure = "item" if isinstance(record, Writer) else "never"
         self.region = Region("simulation", config.setups(), measure=measure, logs=False)
         self._context = Context(config.space, config.overlay.brokers)
         self._topics = Topics(config.kafka.prefix)

@@ -44,6 +44,7 @@ REMEDIES = {
     "type": "give it the type that the documentation of the events says",
     "unexpected": "report it together with the event: it is a fault of Lacuna's",
     "utf8": "give text that can be written as UTF-8",
+    "work": "ask with several subscriptions",
 }
 """The remedy for each broken rule."""
 

@@ -45,6 +45,8 @@ from state.errors import shown
 
 Keys = NDArray[np.int64]
 """An int64 array: `(n, d)` for points, `(n, 2, d)` for boxes."""
+Lengths = NDArray[np.float64]
+"""Natural lengths."""
 Corner = tuple[int, ...]
 """A key for each attribute."""
 Sides = list[list[tuple[int, int]]]
@@ -69,6 +71,9 @@ EXACT = 2**53
 """From here on a double stands for several whole numbers."""
 LARGEST_INT = 2**63 - 2
 """The largest `int` value: its key plus one, the open end of a range, must still be an int64."""
+
+LARGEST = math.nextafter(math.inf, 0)
+"""The largest double."""
 
 _FLIP = 2**63 - 1
 _DOUBLE, _LONG = struct.Struct("<d"), struct.Struct("<q")
@@ -121,7 +126,7 @@ def float_value(key: int) -> float:
     return value + 0.0
 
 
-def float_values(keys: Keys) -> NDArray[np.float64]:
+def float_values(keys: Keys) -> Lengths:
     """The doubles of many keys."""
     return np.where(keys >= 0, keys, (keys - 1) ^ _FLIP).view(np.float64) + 0.0
 
@@ -258,16 +263,35 @@ class Attribute:
                 return timestamp_text(key)
 
     def length(self, lo: int, hi: int) -> float:
-        """The natural length of the keys `[lo, hi)`: for volumes, which steer and never decide."""
+        """The natural length of the keys `[lo, hi)`: for volumes, which steer and never decide.
+
+        Lengths add up: an interval is as long as its parts. So a double is as long as the step to the next one, and the
+        largest takes none. Doubles are halved: a domain may be wider than the largest.
+
+        >>> coin = Attribute("p", "float", float_key(0.5), float_key(0.5) + 1)
+        >>> coin.length(coin.low, coin.low + 1) / coin.whole
+        0.5
+        """
         if self.kind == "float":
-            return float_value(hi - 1) / 2 - float_value(lo) / 2  # halves: the whole may exceed the largest double
+            return min(float_value(hi), LARGEST) / 2 - float_value(lo) / 2
         return float(hi - lo)
 
-    def lengths(self, lo: Keys, hi: Keys) -> NDArray[np.float64]:
+    def lengths(self, lo: Keys, hi: Keys) -> Lengths:
         """The `length` of each of several intervals."""
         if self.kind == "float":
-            return float_values(hi - 1) / 2 - float_values(lo) / 2
+            return self.positions(hi) - self.positions(lo)
         return (hi.astype(np.uint64) - lo.astype(np.uint64)).astype(np.float64)
+
+    def positions(self, keys: Keys) -> Lengths:
+        """Numbers, one for each key, whose differences are lengths, rounded."""
+        if self.kind == "float":
+            return np.minimum(float_values(keys), LARGEST) / 2
+        return (keys.astype(np.uint64) - np.uint64(self.low % 2**64)).astype(np.float64)
+
+    @cached_property
+    def whole(self) -> float:
+        """The natural length of the domain; 0 for some that are a single double."""
+        return self.length(self.low, self.high + 1)
 
     def intervals(self, wanted: object) -> list[tuple[int, int]]:
         """The half-open key intervals of a `where` entry: a closed range, or a set of categories.
@@ -380,17 +404,19 @@ class Space:
         """The natural volume of a box as a share of the domain. Steers, never decides."""
         share = 1.0
         for a, low, high in zip(self.attributes, lo, hi, strict=True):
-            whole = a.length(a.low, a.high + 1)
-            share *= a.length(low, high) / whole if whole > 0 else 1.0
+            share *= a.length(low, high) / a.whole if a.whole > 0 else 1.0
         return share
 
-    def shares(self, boxes: Keys) -> NDArray[np.float64]:
+    def positions(self, boxes: Keys) -> Lengths:
+        """The ends of an `(n, 2, d)` array of boxes as numbers whose differences are natural lengths."""
+        return np.stack([a.positions(boxes[..., i]) for i, a in enumerate(self.attributes)], axis=-1)
+
+    def shares(self, boxes: Keys) -> Lengths:
         """The `share` of each of an `(n, 2, d)` array of boxes."""
         shares = np.ones(len(boxes))
         for i, a in enumerate(self.attributes):
-            whole = a.length(a.low, a.high + 1)
-            if whole > 0:
-                shares *= a.lengths(boxes[:, 0, i], boxes[:, 1, i]) / whole
+            if a.whole > 0:
+                shares *= a.lengths(boxes[:, 0, i], boxes[:, 1, i]) / a.whole
         return shares
 
     def points(self, rows: Sequence[Corner]) -> Keys:

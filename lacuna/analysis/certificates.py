@@ -1,13 +1,9 @@
 """Certificates: the subscriptions that cover a withheld one, when that was decided and now.
 
-A row names the coverers at the time of the decision, by their ids. Later one of them may be cancelled, or replaced by
+A row names the coverers at the time of the decision. Later one of them may be cancelled, or replaced by
 another shape. If others still cover the subscription, the link certifies it again. Nothing changes for the neighbour,
 so there is no row about it. The coverers *now* are therefore computed from the shapes of the subscriptions that are
 active now. Any certificate is a proof; the link may hold another one than is found here.
-
-Ids are not unique: another client's subscription may have the same one. Of the active subscriptions with a coverer's
-id, the coverers are those that meet the subscription; if these are still more than the ids, those of them that a
-certificate needs.
 
 Nothing can be found where shapes were not recorded, or where the link itself has no proof (`probabilistic`).
 """
@@ -17,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lacuna.analysis.decision_log import active_after, active_at, name_of, shape_of
-from state.geometry.boxes import Boxes, meets, stack
+from lacuna.analysis.decision_log import active_after, active_at, name_from, name_of, shape_of
+from state.geometry.boxes import Boxes, stack
 from state.geometry.cover import COVERED
 from state.matching.boxlist import BoxList
 from state.protocol.messages import Name
@@ -45,41 +41,24 @@ class Coverers:
 
 def coverers_at(space: Space, rows: Sequence[Row], index: int) -> Coverers:
     """Return the coverers of a subscription when row `index` of a link's rows was decided."""
-    active = active_at(space, rows, index)
-    return Coverers(_meant(space, rows[index], active), active)
+    names = tuple(name_from(value) for value in rows[index]["covered_by"])
+    return Coverers(names, active_at(space, rows, index))
 
 
 def coverers_now(space: Space, rows: Sequence[Row], index: int) -> Coverers:
     """Return the coverers of a subscription after all rows of a link, if row `index` is its last and withholds it."""
     then = coverers_at(space, rows, index)
-    row, ids = rows[index], set(rows[index]["coverers"])
-    if row["action"] != "withhold" or not ids or any(name_of(later) == name_of(row) for later in rows[index + 1 :]):
+    row, names = rows[index], then.names or ()
+    if row["action"] != "withhold" or not names or any(name_of(later) == name_of(row) for later in rows[index + 1 :]):
         return then
     active = active_after(space, rows)
-    meant = then.names or ()
-    if {name.id for name in meant} == ids and all(_lasts(then.active, active, name) for name in meant):
+    if all(_lasts(then.active, active, name) for name in names):
         return then
     return Coverers(_found(space, shape_of(space, row), active), active, recomputed=True)
 
 
 def _lasts(then: Active, now: Active, name: Name) -> bool:
-    return name in now and now[name] == then[name]
-
-
-def _meant(space: Space, row: Row, active: Active) -> tuple[Name, ...]:
-    """Return the active subscriptions that a row names as coverers."""
-    ids, mine = set(row["coverers"]), shape_of(space, row)
-    named = {name: boxes for name, boxes in active.items() if name.id in ids and _may_meet(mine, boxes)}
-    if len(named) == len(ids):
-        return tuple(named)
-    return _found(space, mine, named) or tuple(named)
-
-
-def _may_meet(one: Boxes | None, other: Boxes | None) -> bool:
-    """Return False if the two subscriptions are known to share no point."""
-    if one is None or other is None:
-        return True
-    return any(meets(a.keys(), b.keys()) for a in one for b in other)
+    return name in now and now[name] == then.get(name)
 
 
 def _found(space: Space, boxes: Boxes | None, active: Active) -> tuple[Name, ...] | None:

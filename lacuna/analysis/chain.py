@@ -29,18 +29,17 @@ S is a pinwheel, the smallest arrangement in which nothing but a guess finds the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from state.routing.overlay import Batch, Network
 
-from lacuna.simulate import Tally
 from state.config import Config, parse
 from state.geometry.boxes import Box, stack
-from state.protocol.messages import Message, Name, Publish, Stamp, Subscribe, Unsubscribe
-from state.routing.link import Local
+from state.protocol.arrivals import Arrival, Channel
+from state.protocol.messages import LOCAL, Message, Name, Publish, Stamp, Subscribe, Unsubscribe
+from state.routing.region import Region
 from state.strategies.probabilistic.rspc import guess, shares
 
 SIDE = 1000
@@ -121,39 +120,24 @@ def _config(brokers: int, trials: int) -> Config:
     return parse(f'[space]\n{sides}[overlay]\nbrokers = ["b1"]\nlinks = {links}\n[routing]\nstrategy = {strategy}\n')
 
 
-class Reached(Tally):
-    """A journal that keeps the ids of delivered publications."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.publications: set[str] = set()
-
-    def delivered(self, local: Local, batch: Batch, which: Sequence[int], names: Sequence[Name]) -> None:
-        super().delivered(local, batch, which, names)
-        self.publications |= {batch.publications[k].id for k in which}
-
-
 def _found_in_overlay(hole: int, trials: int, issued: NDArray[np.bool_], seed: int) -> NDArray[np.bool_]:
     """Measure on a real overlay. Each run uses another pinwheel, s and publications, and unsubscribes at its end."""
     runs, brokers = issued.shape
-    journal = Reached()
-    network = Network(_config(brokers, trials), journal)
+    region = Region("chain", _config(brokers, trials).setups(), measure="never", logs=False)
     places = np.random.default_rng([seed, 2]).permutation(ROOM)[:runs].tolist()
     found = np.zeros(issued.shape, bool)
     names = [Name("b1", "c", str(k)) for k in range(5)]
     for run, at in enumerate(places):
         s, four = pinwheel(hole, at)
-        for name, box in zip(names, [*four, s], strict=True):
-            _feed(network, "b1", Subscribe(name, (box,), Stamp(None, run, 0)))
-        journal.publications.clear()
-        for k in np.flatnonzero(issued[run]).tolist():
-            _feed(network, f"b{k + 1}", Publish(str(k), (at + SIDE // 2, at + SIDE // 2)))
-        found[run, [int(k) for k in journal.publications]] = True
-        for name in reversed(names):
-            _feed(network, "b1", Unsubscribe(name, Stamp(None, run, 1)))
+        shapes = zip(names, [*four, s], strict=True)
+        region.take(_arrival("b1", Subscribe(name, (box,), Stamp(None, run, 0, 0))) for name, box in shapes)
+        middle = (at + SIDE // 2, at + SIDE // 2)
+        shots = (_arrival(f"b{k + 1}", Publish(str(k), middle)) for k in np.flatnonzero(issued[run]).tolist())
+        delivered = region.take(shots).deliveries_in_order()
+        found[run, [int(publication.id) for publication, *_ in delivered]] = True
+        region.take(_arrival("b1", Unsubscribe(name, Stamp(None, run, 0, 1))) for name in reversed(names))
     return np.asarray(np.logical_or.accumulate(found, axis=1))
 
 
-def _feed(network: Network, broker: str, message: Message) -> None:
-    network.feed(broker, message, 0, 0)
-    network.settle(0)
+def _arrival(broker: str, message: Message) -> Arrival:
+    return Arrival(Channel(0, 0, "chain"), 0, 0, broker, LOCAL, message)

@@ -22,6 +22,7 @@ from state.config import Config
 from state.errors import LacunaError
 from state.geometry.boxes import Boxes, boxes_where
 from state.protocol.messages import Name
+from state.protocol.reasons import Reason
 from state.space import Space
 from state.storage.rows import Row
 
@@ -29,7 +30,7 @@ TOLD = ("forward", "promote")
 """Actions after which the neighbour is told."""
 GONE = ("cancel", "drop")
 """Actions after which the neighbour is not told, and the shape is not recorded."""
-STILL_THERE = ("replaced", "covered by a later one")
+STILL_THERE = tuple(reason for reason in Reason if reason.still_stands)
 """Reasons of a cancel after which the subscription still stands. A row that withholds it follows, except in `mics`."""
 
 
@@ -91,6 +92,11 @@ def _plain(row: Row) -> Row:
 def name_of(row: Row) -> Name:
     """Return the name of the subscription that a row is about."""
     return Name(row["home"], row["client"], row["subscription"])
+
+
+def name_from(value: Row) -> Name:
+    """Return the name in a column of names."""
+    return Name(value["home"], value["client"], value["subscription"])
 
 
 def shape_of(space: Space, row: Row) -> Boxes | None:

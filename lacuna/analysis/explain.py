@@ -10,9 +10,8 @@ Brokers beyond a link that withholds a subscription do not know it, and need not
 
 The coverers are given as of the decision and, where not all of them are still active, as of now (`certificates`).
 
-A subscription that a broker cancels is called unsubscribed by its neighbours: they cannot tell whether the client did
-that, or whether it is now withheld from them. The link before knows. Each cancel on that link corresponds to one such
-row on this link, in the same order.
+A subscription that ends is called unsubscribed, or expired, on every link. One that a neighbour took back although it
+stands, because another covers it now, is called taken back; the row names the subscription that was the cause.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from lacuna.analysis.decision_log import GONE, Source, name_of, stands
 from state.config import Config
 from state.errors import LacunaError
 from state.protocol.messages import Name
+from state.protocol.reasons import Reason
 from state.space import Space
 from state.storage.rows import Row
 
@@ -43,7 +43,6 @@ FOUND = {
     "flood": "nobody was asked who covers",
 }
 """How to call the witness where it is less than a proof, by the reason of the decision."""
-TAKEN_BACK = "unsubscribed"
 LONGEST = 12
 """The most coverers that are named to a person; JSON names all."""
 
@@ -91,22 +90,11 @@ class Step:
         if self.last["action"] not in GONE:
             return False
         before = self.before is not None and self.before._asks_for_less()
-        return stands(self.last) or (before and self.last["reason"] == "taken back")
+        return stands(self.last) or (before and self.last["reason"] == Reason.TAKEN_BACK)
 
     @property
     def name(self) -> str:
         return f"{self.broker}>{self.link}"
-
-    def origin_reason(self, row: Row) -> str | None:
-        """Return why the link before cancelled a subscription that this link calls unsubscribed, if it is recorded."""
-        if self.before is None or row["reason"] != TAKEN_BACK:
-            return None
-        mine = [other for other in self.rows if other["reason"] == TAKEN_BACK]
-        theirs = [other for other in self.before.rows if other["action"] == "cancel"]
-        place = next(k for k, other in enumerate(mine) if other is row)
-        if place >= len(theirs):
-            return None
-        return self.before.origin_reason(theirs[place]) or str(theirs[place]["reason"])
 
 
 def outward_links(config: Config, rows: list[Row]) -> Iterator[Step]:
@@ -152,7 +140,10 @@ def chosen_link(steps: list[Step], wanted: str | None) -> str:
 
 # Describing
 
-COLUMNS = ("action", "reason", "strategy", "origin", "coverers", "witness", "shape", "nodes", "time", "batch")
+COLUMNS = (
+    *("action", "reason", "cause", "strategy", "origin", "coverers", "covered_by"),
+    *("witness", "shape", "nodes", "time", "batch"),
+)
 Present = Mapping[str, Coverers]
 
 
@@ -164,9 +155,9 @@ def as_json(name: Name, steps: list[Step], present: Present, drawn: str | None) 
             "link": step.link,
             "depth": step.depth,
             "state": step.state,
-            **_columns(step, step.last),
+            **_columns(step.last),
             "coverers_now": _ids(step, present),
-            "history": [_columns(step, row) for row in step.rows],
+            "history": [_columns(row) for row in step.rows],
         }
         for step in steps
     ]
@@ -180,8 +171,8 @@ def as_json(name: Name, steps: list[Step], present: Present, drawn: str | None) 
     }
 
 
-def _columns(step: Step, row: Row) -> Row:
-    return {column: row[column] for column in COLUMNS} | {"origin_reason": step.origin_reason(row)}
+def _columns(row: Row) -> Row:
+    return {column: row[column] for column in COLUMNS}
 
 
 def _ids(step: Step, present: Present) -> list[str] | None:
@@ -199,15 +190,18 @@ def last_shape(steps: list[Step]) -> list[Row] | None:
     return max(last, key=lambda row: int(row["batch"]))["shape"] if last else None
 
 
-def because(space: Space, step: Step, row: Row, now: Coverers | None = None) -> str:
+def because(space: Space, row: Row, now: Coverers | None = None) -> str:
     """Return the reason of a decision and its proof, as text."""
     if row["coverers"]:
         return _covered(row, now)
     if row["witness"] is not None:
         found = FOUND.get(row["reason"].rpartition(": ")[2], "nobody covers")
         return f"{row['reason']}: {found} {words(space, row['witness'])}"
-    why = step.origin_reason(row)
-    return str(row["reason"]) if why in (None, TAKEN_BACK) else f"taken back by {row['origin']}: {why}"
+    if row["reason"] != Reason.TAKEN_BACK:
+        return str(row["reason"])
+    cause = row["cause"]
+    why = f", because of {cause['subscription']} of {cause['client']} at {cause['home']}" if cause else ""
+    return f"taken back by {row['origin']}{why}"
 
 
 def _covered(row: Row, now: Coverers | None) -> str:

@@ -111,8 +111,8 @@ class Linter:
                 self.seen += 1
                 self._refused(number, line, message)
             return
-        self._clock = max(self._clock, message.moment)
-        for name in self._ledger.expire(self._clock):
+        self._clock = max(self._clock, message.time)
+        for name, _ in self._ledger.expire(self._clock):
             del self._last[name]
         if isinstance(message, Subscribe | Unsubscribe):
             self.seen += isinstance(message, Subscribe)
@@ -127,7 +127,7 @@ class Linter:
         """Apply an event. The core's ledger decides which of two events about one subscription is the later."""
         name = message.name
         known = self._last.get(name)
-        if not self._ledger.hear(message, self._clock).news:
+        if not self._ledger.apply(message, self._clock).is_newer:
             if known is not None and isinstance(message, Subscribe):
                 told = f"line {known.line} is later, by its revision or time"
                 self._found.append(Finding(number, "replaced", name, message=told))

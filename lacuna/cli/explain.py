@@ -109,10 +109,10 @@ def _show(space: Space, name: Name, steps: list[Step], present: Present, drawn: 
     top = Tree(Text.assemble((name.id, "bold"), f" of {name.client} at {name.broker} asks for {asks}"))
     at = {-1: top}
     for step in steps:
-        said = because(space, step, step.last, present.get(step.name))
+        said = because(space, step.last, present.get(step.name))
         at[step.depth] = at[step.depth - 1].add(Text.assemble((step.name, "bold"), f" {step.state}: {said}"))
         for row in step.rows[:-1]:
-            said = because(space, step, row)
+            said = because(space, row)
             at[step.depth].add(Text(f"batch {row['batch']}: {row['action']}: {said}", "dim"))
     screen = console()
     screen.print(top)

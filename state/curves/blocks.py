@@ -126,11 +126,16 @@ class Blocks:
             self.size[k], self.head[k] = len(part), part[0, 0]
 
     def make_room(self, more: int) -> None:
-        """Have free blocks for `more` insertions, each of which may need one."""
+        """Have free blocks for `more` insertions, with any removals between them.
+
+        Every block may be full now. One that was cut or joined is at most half full, so half a block of insertions
+        comes before it is cut again.
+        """
         space = len(self.order)
-        if self.count + more <= space:
+        need = self.count + min(more, self.count + more // (ROOM // 2) + 1)
+        if need <= space:
             return
-        extra = max(space, self.count + more - space)
+        extra = max(space, need - space)
         self.rows = np.concatenate((self.rows, np.zeros((extra, *self.rows.shape[1:]), np.int64)))
         self.order = np.concatenate((self.order, np.arange(space, space + extra)))
         self.head, self.size = (np.concatenate((a, np.zeros(extra, np.int64))) for a in (self.head, self.size))
@@ -150,6 +155,6 @@ class Blocks:
             raise InvariantError("blocks: a block is empty or too full")
         if (self.head[: self.count] != self.rows[used, 0, 0]).any():
             raise InvariantError("blocks: the directory does not say where blocks begin")
-        keys = self.flat()[:, 0]
-        if (keys[1:] < keys[:-1]).any():  # their difference may exceed int64
+        first = self.flat()[:, 0]
+        if (first[1:] < first[:-1]).any():  # compared, not subtracted: the difference may be no int64
             raise InvariantError("blocks: rows are not in order")

@@ -98,7 +98,7 @@ class Equal:
         a, top = self.attribute, (1 << self.bits) - 1
         if a.kind != "float":
             return False, a.low, 0.0, min(1.0, 2.0**self.bits / (a.high - a.low + 1)), top
-        length = a.length(a.low, a.high + 1)
+        length = float_value(a.high) / 2 - float_value(a.low) / 2  # to the last value, not beyond as `Attribute.length`
         scale = min(2.0**self.bits / length, np.finfo(np.float64).max) if length > 0 else 0.0
         return True, a.low, float_value(a.low) / 2, scale, top
 

@@ -245,10 +245,12 @@ class RangeTable:
     def check(self) -> None:
         """Raise `InvariantError` unless counts differ from their neighbours, none is negative, and the last is 0."""
         self._blocks.check()
-        after, held = self.rows().T
-        counts = np.concatenate(([0], held))
-        if (counts < 0).any() or counts[-1] != 0 or (np.diff(counts) == 0).any() or (after[1:] <= after[:-1]).any():
+        rows = self.rows()
+        counts = np.concatenate(([0], rows[:, 1]))
+        if (counts < 0).any() or counts[-1] != 0 or (counts[1:] == counts[:-1]).any():
             raise InvariantError("ranges: counts are negative, repeated or never end")
+        if (rows[1:, 0] <= rows[:-1, 0]).any():  # compared, not subtracted: from -1 to 2^63 - 1 is no int64
+            raise InvariantError("ranges: two counts begin at one place, or in the wrong order")
 
 
 def difference(new: Ranges, old: Ranges) -> tuple[Ranges, Ranges]:

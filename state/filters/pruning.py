@@ -51,9 +51,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial, reduce
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from math import inf, prod
 from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from state.errors import InvariantError
 from state.filters.trees import (
@@ -61,18 +64,18 @@ from state.filters.trees import (
     MOST_BOXES,
     MOST_TERMS,
     And,
-    Ends,
     Filter,
     Leaf,
     Or,
     boxes_of,
     conjunction,
     disjunction,
-    of_boxes,
+    sides_of,
     terms_of,
 )
-from state.geometry.boxes import Box, Boxes
-from state.space import Space
+from state.geometry.boxes import Boxes, unstack
+from state.kernels import kernel
+from state.space import Keys, Lengths, Space
 
 Dimension = Literal["network", "memory", "throughput"]
 DIMENSIONS: tuple[Dimension, ...] = ("network", "memory", "throughput")
@@ -316,7 +319,8 @@ def fitted(tree: Filter, space: Space, most: int = MOST_BOXES) -> tuple[Filter, 
         boxes = boxes_of(tree, space, MOST_TERMS) if count <= MOST_TERMS else None
         if boxes is not None and len(boxes) <= most:
             return tree, boxes
-        tree = _lighter(tree, space, max(1, (count if boxes is None else len(boxes)) - most))
+        gone = max(count - most, count // 8) if boxes is None else len(boxes) - most
+        tree = _lighter(tree, space, max(1, gone))
 
 
 def terms(tree: Filter) -> int:
@@ -328,26 +332,48 @@ def terms(tree: Filter) -> int:
 
 
 def _lighter(tree: Filter, space: Space, gone: int) -> Filter:
-    """The same filter, more general, with fewer terms; where they can be joined one by one, by `gone` at most."""
+    """The same filter, more general, with fewer terms; where it can be chosen how many, by `gone` at most."""
     if isinstance(tree, Leaf):
         raise InvariantError("a predicate is a box: nothing is lighter")
     counts = [terms(child) for child in tree.children]
-    heavy = [k for k, count in enumerate(counts) if count > 1]
-    if isinstance(tree, And) and len(heavy) > 1:
-        gone = max(heavy, key=lambda k: (estimate(tree.children[k], partial(natural, space)).average, k))
-        return conjunction((*tree.children[:gone], *tree.children[gone + 1 :]), space)
-    if isinstance(tree, Or) and not heavy:
-        return _coarser(tree, space, gone)
-    k = max(heavy, key=lambda k: counts[k])
-    join = conjunction if isinstance(tree, And) else disjunction
-    return join((*tree.children[:k], _lighter(tree.children[k], space, gone), *tree.children[k + 1 :]), space)
+    heavy = sorted((k for k, count in enumerate(counts) if count > 1), key=lambda k: -counts[k])
+    if isinstance(tree, Or):
+        return _lighter_alternatives(tree, space, gone, counts, heavy) if heavy else _coarser(tree, space, gone)
+    if len(heavy) > 1:
+        return _fewer_factors(tree, space, counts, heavy)
+    k = heavy[0]
+    return conjunction((*tree.children[:k], _lighter(tree.children[k], space, gone), *tree.children[k + 1 :]), space)
+
+
+def _fewer_factors(tree: And, space: Space, counts: list[int], heavy: list[int]) -> Filter:
+    """An AND without the least selective of its children that are several boxes, so many that few terms are left."""
+    selectivity = partial(natural, space)
+    left = prod(counts)
+    gone = set[int]()
+    for k in sorted(heavy, key=lambda k: (estimate(tree.children[k], selectivity).average, k), reverse=True)[:-1]:
+        gone.add(k)
+        left //= counts[k]
+        if left <= MOST_TERMS:
+            break
+    return conjunction((child for k, child in enumerate(tree.children) if k not in gone), space)
+
+
+def _lighter_alternatives(tree: Or, space: Space, gone: int, counts: list[int], heavy: list[int]) -> Filter:
+    """An OR with the heaviest of its children made lighter, until half of `gone` are (see `_coarser` why half)."""
+    children = list(tree.children)
+    left = -(-gone // 2)
+    for k in heavy:
+        children[k] = _lighter(children[k], space, gone)
+        left -= counts[k] - terms(children[k])
+        if left <= 0:
+            break
+    return disjunction(children, space)
 
 
 def natural(space: Space, leaf: Leaf) -> float:
     """The share of an attribute's domain that fulfils a predicate."""
     a = space.attributes[leaf.attribute]
-    whole = a.length(a.low, a.high + 1)
-    return a.length(leaf.lo, leaf.hi) / whole if whole > 0 else 1.0
+    return a.length(leaf.lo, leaf.hi) / a.whole if a.whole > 0 else 1.0
 
 
 def _coarser(tree: Or, space: Space, gone: int) -> Filter:
@@ -355,22 +381,49 @@ def _coarser(tree: Or, space: Space, gone: int) -> Filter:
 
     Half, because boxes that overlap are more boxes than terms, and joining some may do away with many.
     """
-    boxes = sorted(box for child in tree.children for box in terms_of(child, space.domain))
-    added = [_added(space, a, b) for a, b in pairwise(boxes)]
-    for _ in range(min(gone, len(boxes) // 2)):
-        k = min(range(len(added)), key=added.__getitem__)
-        boxes[k : k + 2] = [_hull(boxes[k], boxes[k + 1])]
-        del added[k]
-        for near in range(max(0, k - 1), min(k + 1, len(added))):
-            added[near] = _added(space, boxes[near], boxes[near + 1])
-    return disjunction((of_boxes((Box(*box),), space) for box in boxes), space)
+    boxes = np.array(sorted(box for child in tree.children for box in terms_of(child, space.domain)), np.int64)
+    wholes = np.array([a.whole for a in space.attributes])
+    kept = _join_neighbours(boxes, space.positions(boxes), wholes, min(gone, len(boxes) // 2))
+    return disjunction((sides_of(box, space) for box in unstack(boxes[kept])), space)
 
 
-def _added(space: Space, a: Ends, b: Ends) -> float:
-    """By how much the box around two is larger than the two."""
-    return space.share(*_hull(a, b)) - space.share(*a) - space.share(*b)
+@kernel
+def _join_neighbours(boxes: Keys, ends: Lengths, wholes: Lengths, gone: int) -> NDArray[np.bool_]:
+    """Put the box around both in the place of a box and the next, `gone` times; returns which boxes are left."""
+    n = len(boxes)
+    kept, added = np.ones(n, np.bool_), np.full(n, np.inf)
+    before, behind = np.arange(-1, n - 1), np.arange(1, n + 1)
+    for k in range(n - 1):
+        added[k] = _added(ends[k], ends[k + 1], wholes)
+    for _ in range(gone):
+        k = int(np.argmin(added))
+        other = behind[k]
+        for i in range(len(wholes)):
+            boxes[k, 0, i], ends[k, 0, i] = (
+                min(boxes[k, 0, i], boxes[other, 0, i]),
+                min(ends[k, 0, i], ends[other, 0, i]),
+            )
+            boxes[k, 1, i], ends[k, 1, i] = (
+                max(boxes[k, 1, i], boxes[other, 1, i]),
+                max(ends[k, 1, i], ends[other, 1, i]),
+            )
+        kept[other], added[other], behind[k] = False, np.inf, behind[other]
+        added[k] = np.inf
+        if behind[k] < n:
+            before[behind[k]] = k
+            added[k] = _added(ends[k], ends[behind[k]], wholes)
+        if before[k] >= 0:
+            added[before[k]] = _added(ends[before[k]], ends[k], wholes)
+    return kept
 
 
-def _hull(a: Ends, b: Ends) -> Ends:
-    """The least box around two."""
-    return tuple(map(min, a[0], b[0])), tuple(map(max, a[1], b[1]))
+@kernel
+def _added(a: Lengths, b: Lengths, wholes: Lengths) -> float:
+    """By how much the box around two is larger than the two, as a share of the domain."""
+    one = other = both = 1.0
+    for i in range(len(wholes)):
+        if wholes[i] > 0:
+            one *= (a[1, i] - a[0, i]) / wholes[i]
+            other *= (b[1, i] - b[0, i]) / wholes[i]
+            both *= (max(a[1, i], b[1, i]) - min(a[0, i], b[0, i])) / wholes[i]
+    return both - one - other

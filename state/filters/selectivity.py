@@ -24,7 +24,7 @@ Estimates steer, they never decide what is delivered.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from functools import cache
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,9 @@ START = 64
 FINEST = 1024
 """Parts of a bin that are told apart: with 32 bins about 32,000 values an attribute."""
 
+MOST_KEPT = 1 << 12
+"""Estimates that are kept, about 1 MB: pruning one filter asks for those of its predicates again and again."""
+
 Counts = NDArray[np.int64]
 """Publications seen by attribute and bin: `(d, BINS)`."""
 
@@ -44,8 +47,8 @@ Counts = NDArray[np.int64]
 def _borders(a: Attribute) -> list[int]:
     """The keys at which the bins 1 to BINS - 1 begin."""
     if a.kind == "float":
-        low, high = float_value(a.low), float_value(a.high)
-        cuts = (float_key(low + (high / BINS - low / BINS) * k) for k in range(1, BINS))
+        low, high = float_value(a.low) / 2, float_value(a.high) / 2  # the whole may exceed the largest double
+        cuts = (float_key(2 * (low + (high - low) * (k / BINS))) for k in range(1, BINS))
     else:
         cuts = (a.low + (a.high + 1 - a.low) * k // BINS for k in range(1, BINS))
     return list(cuts)
@@ -65,7 +68,7 @@ class Selectivities:
         """Take over what was stored."""
         self.counts, self.taken = counts, taken
         self._sums: list[list[int]] = [[0, *np.cumsum(row).tolist()] for row in taken]
-        self._share = cache(self._estimate)
+        self._share = lru_cache(MOST_KEPT)(self._estimate)
 
     @property
     def seen(self) -> int:

@@ -36,10 +36,10 @@ from math import prod
 from sys import maxsize
 
 import numpy as np
+from numpy.typing import NDArray
 
 from state.errors import StateError
-from state.geometry.boxes import Box, Boxes, unstack
-from state.geometry.cover import subtract_all
+from state.geometry.boxes import Box, Boxes, contains, subtract_each, unstack
 from state.kernels import kernel
 from state.space import Corner, Keys, Space
 
@@ -47,6 +47,8 @@ MOST_BOXES = 64
 """A Boolean filter travels between brokers as at most this many boxes."""
 MOST_TERMS = 512
 """Multiplying out is given up beyond this many terms."""
+MOST_LOOKS = 1 << 19
+"""Making terms disjoint is given up beyond this many looks at a box, and joining them ends there."""
 FEW_TERMS = 16
 """So few terms are made disjoint in two orders, and the fewer boxes taken."""
 MOST_DEPTH = 32
@@ -87,7 +89,7 @@ NOTHING = Or(())
 
 
 def conjunction(parts: Iterable[Filter], space: Space) -> Filter:
-    """All of these, tidy. O(children).
+    """All of these, tidy. O(predicates log predicates).
 
     >>> from state.space import Attribute
     >>> space = Space((Attribute("a", "int", 0, 9),))
@@ -96,17 +98,17 @@ def conjunction(parts: Iterable[Filter], space: Space) -> Filter:
     >>> conjunction([Leaf(0, 0, 3), Leaf(0, 3, 9)], space) == NOTHING
     True
     """
-    places: dict[object, Filter] = {}
+    places: dict[object, list[Filter]] = {}
     for part in _flat(parts, And):
+        if part == NOTHING or (isinstance(part, Leaf) and part.lo >= part.hi):
+            return NOTHING
         attribute = _only_attribute(part)
         if attribute is None:
-            places[part] = part
+            places[part] = [part]
         else:
-            known = places.get(attribute)
-            places[attribute] = part if known is None else _common(known, part)
-        if NOTHING in (part, places.get(attribute)) or (isinstance(part, Leaf) and part.lo >= part.hi):
-            return NOTHING
-    return _single(And(tuple(part for part in places.values() if not _whole(part, space))))
+            places.setdefault(attribute, []).append(part)
+    common = [_common(group) for group in places.values()]
+    return NOTHING if NOTHING in common else _single(And(tuple(part for part in common if not _whole(part, space))))
 
 
 def _only_attribute(part: Filter) -> int | None:
@@ -117,19 +119,18 @@ def _only_attribute(part: Filter) -> int | None:
     return found.pop() if isinstance(part, Or) and len(found) == 1 else None
 
 
-def _common(one: Filter, other: Filter) -> Filter:
-    """Where two sets of intervals of one attribute overlap. O(intervals)."""
-    ours, theirs = list(leaves(one)), list(leaves(other))
+def _common(sets: list[Filter]) -> Filter:
+    """Where sets of intervals of one attribute, none of which touch in one set, all overlap. O(n log n)."""
+    if len(sets) == 1:
+        return sets[0]
+    intervals = [leaf for one in sets for leaf in leaves(one)]
+    ends = sorted([(leaf.lo, 1) for leaf in intervals] + [(leaf.hi, -1) for leaf in intervals])
     found: list[Filter] = []
-    i = k = 0
-    while i < len(ours) and k < len(theirs):
-        lo, hi = max(ours[i].lo, theirs[k].lo), min(ours[i].hi, theirs[k].hi)
-        if lo < hi:
-            found.append(Leaf(ours[i].attribute, lo, hi))
-        if ours[i].hi < theirs[k].hi:
-            i += 1
-        else:
-            k += 1
+    depth = begin = 0
+    for end, step in ends:
+        if depth == len(sets):
+            found.append(Leaf(intervals[0].attribute, begin, end))
+        depth, begin = depth + step, end
     return _single(Or(tuple(found)))
 
 
@@ -201,11 +202,13 @@ def holds(tree: Filter, point: Corner) -> bool:
 
 def leaves(tree: Filter) -> Iterator[Leaf]:
     """The predicates of a tree, from left to right."""
-    if isinstance(tree, Leaf):
-        yield tree
-    else:
-        for child in tree.children:
-            yield from leaves(child)
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, Leaf):
+            yield node
+        else:
+            waiting.extend(reversed(node.children))
 
 
 def pmin(tree: Filter) -> int:
@@ -227,10 +230,11 @@ def of_boxes(boxes: Boxes, space: Space) -> Filter:
     if prod(len(side) for side in sides) == len(boxes):
         sets = (disjunction((Leaf(i, *ends) for ends in side), space) for i, side in enumerate(sides))
         return conjunction(sets, space)
-    return disjunction([_sides(box, space) for box in boxes], space)
+    return disjunction([sides_of(box, space) for box in boxes], space)
 
 
-def _sides(box: Box, space: Space) -> Filter:
+def sides_of(box: Box, space: Space) -> Filter:
+    """A box as the AND of its sides."""
     return conjunction((Leaf(i, lo, hi) for i, (lo, hi) in enumerate(zip(box.lo, box.hi, strict=True))), space)
 
 
@@ -255,10 +259,10 @@ def boxes_of(tree: Filter, space: Space, most: int = MOST_BOXES) -> Boxes | None
     except _TooMany:
         return None
     if len(found) > 1:
-        shares = [space.share(tuple(lo), tuple(hi)) for lo, hi in found.tolist()]
-        order = np.argsort(-np.array(shares), kind="stable")
-        tried = [_disjoint(found[order])] + ([_disjoint(found[order[::-1]])] if len(found) <= FEW_TERMS else [])
-        apart = [_joined(boxes) for boxes in tried if boxes is not None]
+        order = np.argsort(-space.shares(found), kind="stable")
+        orders = (order, order[::-1]) if len(found) <= FEW_TERMS else (order,)
+        tried = [_disjoint(found[one], MOST_TERMS, MOST_LOOKS) for one in orders]
+        apart = [_joined(boxes) for boxes, done in tried if done]
         if not apart:
             return None
         found = min(apart, key=len)
@@ -314,53 +318,84 @@ def _checked(terms: list[Ends], most: int) -> list[Ends]:
 
 
 def _maximal(boxes: Keys) -> Keys:
-    """The boxes that no other contains; of equal ones the first."""
-    if len(boxes) < 2:
-        return boxes
-    boxes = boxes[np.sort(np.unique(boxes, axis=0, return_index=True)[1])]
-    lo, hi = boxes[:, 0], boxes[:, 1]
-    inside = np.all((lo[None] <= lo[:, None]) & (hi[None] >= hi[:, None]), axis=2)
-    return np.asarray(boxes[np.sum(inside, axis=1) == 1])  # each is inside itself
-
-
-def _disjoint(boxes: Keys) -> Keys | None:
-    """Each box less those before it."""
-    parts, count = [boxes[:1]], 1
-    for k in range(1, len(boxes)):
-        parts.append(subtract_all(boxes[k], boxes, np.arange(k), True))
-        count += len(parts[-1])
-        if count > MOST_TERMS:
-            return None
-    return np.concatenate(parts)
+    """The boxes that no other contains; of equal ones the first. O(n) memory."""
+    return boxes[_is_maximal(boxes)] if len(boxes) > 1 else boxes
 
 
 @kernel
-def _join(boxes: Keys, count: int) -> int:
-    """Join pairs that differ in one attribute and abut there, in place, until there is none; returns how many stay."""
-    d = boxes.shape[2]
-    k = 0
-    while k < count:
-        joined = False
-        for j in range(k + 1, count):
-            differ, where = 0, 0
-            for i in range(d):
-                if boxes[k, 0, i] != boxes[j, 0, i] or boxes[k, 1, i] != boxes[j, 1, i]:
-                    differ += 1
-                    where = i
-            if differ == 1 and (boxes[k, 1, where] == boxes[j, 0, where] or boxes[j, 1, where] == boxes[k, 0, where]):
-                boxes[k, 0, where] = min(boxes[k, 0, where], boxes[j, 0, where])
-                boxes[k, 1, where] = max(boxes[k, 1, where], boxes[j, 1, where])
-                count -= 1
-                boxes[j] = boxes[count]
-                joined = True
+def _is_maximal(boxes: Keys) -> NDArray[np.bool_]:
+    """For each box, whether no other contains it; of equal ones the first is taken."""
+    kept = np.ones(len(boxes), np.bool_)
+    for k in range(len(boxes)):
+        for j in range(len(boxes)):
+            if kept[j] and j != k and contains(boxes[j], boxes[k]) and (j < k or not contains(boxes[k], boxes[j])):
+                kept[k] = False
                 break
-        k = 0 if joined else k + 1
+    return kept
+
+
+@kernel
+def _disjoint(boxes: Keys, most: int, looks: int) -> tuple[Keys, bool]:
+    """Each box less those before it, and whether that is at most `most` pieces, found in so many looks at a piece."""
+    found, count = np.empty((most, *boxes.shape[1:]), np.int64), 0
+    for k in range(len(boxes)):
+        pieces, looks = subtract_each(boxes[k], boxes[:k], True, most - count, looks)
+        if looks < 0:
+            return found[:0], False
+        found[count : count + len(pieces)] = pieces
+        count += len(pieces)
+    return found[:count], True
+
+
+@kernel
+def _join_pair(boxes: Keys, k: int, j: int, last: int) -> bool:
+    """Join two boxes into the first, if they differ in one attribute and abut there; `last` takes the other's place."""
+    differ, where = 0, 0
+    for i in range(boxes.shape[2]):
+        if boxes[k, 0, i] != boxes[j, 0, i] or boxes[k, 1, i] != boxes[j, 1, i]:
+            differ += 1
+            where = i
+            if differ > 1:
+                return False
+    if boxes[k, 1, where] != boxes[j, 0, where] and boxes[j, 1, where] != boxes[k, 0, where]:
+        return False
+    boxes[k, 0, where] = min(boxes[k, 0, where], boxes[j, 0, where])
+    boxes[k, 1, where] = max(boxes[k, 1, where], boxes[j, 1, where])
+    boxes[j] = boxes[last]
+    return True
+
+
+@kernel
+def _join(boxes: Keys, count: int, looks: int) -> int:
+    """Join pairs that differ in one attribute and abut there, in place, until there is none; returns how many stay.
+
+    The first pair is always joined first. No box before `k` can be joined with any other but `joined`, so after a join
+    only that one is tried with those before it. Ends early after so many looks at pairs: the rest is disjoint as well.
+    """
+    k = 0
+    while k < count and looks > 0:
+        joined, partner = k, k + 1
+        while partner < count and looks > 0:
+            looks -= 1
+            if not _join_pair(boxes, joined, partner, count - 1):
+                partner += 1
+                continue
+            count, k, before = count - 1, min(k, partner), 0
+            while before < joined:
+                looks -= 1
+                if _join_pair(boxes, before, joined, count - 1):
+                    count, k, joined, before = count - 1, min(k, joined), before, 0
+                else:
+                    before += 1
+            partner = joined + 1
+        if joined == k:
+            k += 1
     return count
 
 
 def _joined(boxes: Keys) -> Keys:
     boxes = boxes.copy()
-    return boxes[: _join(boxes, len(boxes))]
+    return boxes[: _join(boxes, len(boxes), MOST_LOOKS)]
 
 
 # Bytes

@@ -26,7 +26,7 @@ If the space has an attribute called `not`, the name means the attribute.
 What comes out, `Asked`, is disjoint boxes; for a filter that is more than one conjunction of ranges also the tree that
 they are. Where the tree would be too many boxes, the boxes and the tree are those of a more general filter
 (`pruning.fitted`), fit to travel between brokers, and `exact` is the filter itself, by which the clients' broker
-delivers. Limits on depth and size make hostile input a reject.
+delivers. Limits on depth, on size and on the work of reading make hostile input a reject.
 
 The text is parsed by lark (LALR), which builds no tree of its own: each rule turns directly into two filters, one that
 holds where the text does and one that holds where it does not, so NOT is an exchange and nothing recurses. A keyword is
@@ -36,6 +36,7 @@ the error would name what follows it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -52,9 +53,9 @@ from state.filters.trees import (
     MOST_BOXES,
     MOST_DEPTH,
     MOST_PREDICATES,
-    NOTHING,
     Filter,
     Leaf,
+    Or,
     conjunction,
     disjunction,
     leaves,
@@ -63,6 +64,11 @@ from state.geometry.boxes import Boxes, boxes_between
 from state.space import Attribute, Space, ValueRefused, Written
 
 MOST_TEXT = 1 << 16
+MOST_WORK = 6 * 1024 * 8
+"""Steps that reading a filter may take, a microsecond each. They are counted beforehand, by what is written: a word, a
+value or a sign of a text; an object, a list or a value in JSON. 1,024 predicates as text fit, even as BETWEEN."""
+TOKEN_STEPS, OBJECT_STEPS, LIST_STEPS, VALUE_STEPS = 8, 16, 8, 1
+TOKENS = re.compile(r"""'[^']*'|"[^"]*"|[\w.+-]+|[<>!]=|<>|\S""")
 MOST_OF_RANGES = 1024
 """An object of ranges is taken as it is up to this many boxes (sets of categories multiply), as a tree beyond."""
 NEGATION = "not"
@@ -121,6 +127,7 @@ class Asked:
 
 def asked(space: Space, where: object, most: int = MOST_BOXES) -> Asked:
     """What a `where` asks for, in at most `most` boxes; `ValueRefused` with the rule that it breaks."""
+    _refuse_work(where)
     if isinstance(where, Mapping) and not any(_is_boolean(space, name, given) for name, given in where.items()):
         sides = space.sides(where)
         if prod(map(len, sides)) <= MOST_OF_RANGES:
@@ -131,6 +138,22 @@ def asked(space: Space, where: object, most: int = MOST_BOXES) -> Asked:
     if not boxes:
         raise ValueRefused("nothing", "the filter holds for no point of the space")
     return Asked(boxes, general if len(boxes) > 1 else None, None if general == tree else tree)
+
+
+def _refuse_work(where: object) -> None:
+    """Refuse a filter that would take too long to read. O(what is allowed), however long the filter is."""
+    steps, waiting = 0, [where]
+    while waiting and steps <= MOST_WORK:
+        part = waiting.pop()
+        if isinstance(part, str):
+            steps += TOKEN_STEPS * sum(1 for _ in TOKENS.finditer(part, 0, MOST_TEXT)) if part is where else VALUE_STEPS
+        elif isinstance(part, Mapping | list):
+            steps += OBJECT_STEPS if isinstance(part, Mapping) else LIST_STEPS
+            waiting += part.values() if isinstance(part, Mapping) else part
+        else:
+            steps += VALUE_STEPS
+    if steps > MOST_WORK:
+        raise ValueRefused("work", f"to read the filter takes more than {MOST_WORK} steps")
 
 
 def _is_boolean(space: Space, name: object, given: object) -> bool:
@@ -184,11 +207,23 @@ def _predicates(tree: Filter) -> int:
 
 def _among(space: Space, attribute: int, intervals: Iterable[tuple[int, int]]) -> _Both:
     """A key in any of these intervals `[lo, hi)`, which may be empty, overlap, or be the whole domain. O(n log n)."""
-    yes = disjunction((Leaf(attribute, lo, hi) for lo, hi in intervals), space)
     a = space.attributes[attribute]
-    ends = [a.low, *(end for leaf in leaves(yes) for end in (leaf.lo, leaf.hi)), a.high + 1]
-    gaps = (Leaf(attribute, lo, hi) for lo, hi in zip(ends[::2], ends[1::2], strict=True))
-    return _Both(yes, NOTHING if yes == EVERYTHING else disjunction(gaps, space))
+    ends = [a.low]
+    for lo, hi in sorted(intervals):
+        if lo < hi and len(ends) > 1 and lo <= ends[-1]:
+            ends[-1] = max(ends[-1], hi)
+        elif lo < hi:
+            ends += (lo, hi)
+    ends.append(a.high + 1)
+    return _Both(_either(attribute, a, ends[1:-1]), _either(attribute, a, ends))
+
+
+def _either(attribute: int, a: Attribute, ends: list[int]) -> Filter:
+    """A key between the first two of these ends, or the next two, and so on; no two such intervals touch."""
+    found = tuple(Leaf(attribute, lo, hi) for lo, hi in zip(ends[::2], ends[1::2], strict=True) if lo < hi)
+    if len(found) != 1:
+        return Or(found)
+    return EVERYTHING if (found[0].lo, found[0].hi) == (a.low, a.high + 1) else found[0]
 
 
 # JSON

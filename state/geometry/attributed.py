@@ -31,7 +31,8 @@ rectangle is split only if the count stays within k, otherwise the next best is 
 text and Proposition 2 count the new ones, as here. A split that leaves one piece or none is free and always made (lines
 10 to 14). The text calls `CoveredBy` what is covered *only* by s; it is what was first attributed to s: others may
 cover it. Giving it back whole (Fig. 9) is safe but makes the negative space larger than it need be; `repair` then
-attributes what other active ones cover to them, so that inside the cancelled one the negative space is exact again.
+attributes what other active ones cover to them, so that inside the cancelled one the negative space is exact again
+(unless that makes more than `MOST_REPAIRED` rectangles: the rest then stays negative, which is safe too).
 
 Drift. With every rectangle left unsplit or given back whole the negative space may grow beyond what is uncovered. How
 far cannot be known without computing it anew; `drifted` tells when the count has grown by a factor since the start, or
@@ -55,6 +56,8 @@ from state.space import Keys, Space
 Select = Literal["ratio", "benefit", "cost"]
 HEAD = 5
 """Numbers in front of the cuts in a dump: how many cuts, `_first`, `_unsplit`, and two doubles."""
+MOST_REPAIRED = 1 << 12
+"""New rectangles of one repair: in many attributes it would make millions."""
 FEWEST, LEAST = 1024, 0.01
 """Drift below so many rectangles, or so little of the domain, is not worth a rebuild."""
 
@@ -124,9 +127,12 @@ class Attributed:
         self._unsplit += len(leaves)
 
     def repair(self, q: Keys, owners: Numbers, boxes: Keys) -> None:
-        """Attribute to others, given with their boxes that meet `q`, what of the negative space in `q` they cover."""
+        """Attribute to others, given with their boxes that meet `q`, what of the negative space in `q` they cover.
+
+        Ends after `MOST_REPAIRED` new rectangles; what is not yet attributed stays negative.
+        """
         before = self._negative_share(q)
-        self._tree.paint_each(q, boxes, owners, by_overlap=self._by_overlap)
+        self._tree.paint_each(q, boxes, owners, by_overlap=self._by_overlap, most=self.count + MOST_REPAIRED)
         self.share += self._negative_share(q) - before
 
     def _negative_share(self, q: Keys) -> float:

@@ -34,6 +34,9 @@ from numpy.typing import NDArray
 from state.kernels import kernel, kernel_inline
 from state.space import Keys, Sides, Space, corners_of
 
+SUBTRACTION = 32
+"""Looks at a box that take as long as to subtract one from another."""
+
 
 @dataclass(frozen=True, slots=True)
 class Box:
@@ -174,6 +177,36 @@ def subtract_into(q: Keys, a: Keys, by_overlap: bool, out: Keys) -> int:
             rest[1, i] = a[1, i]
             n += 1
     return n
+
+
+@kernel
+def subtract_each(q: Keys, boxes: Keys, by_overlap: bool, most: int, looks: int) -> tuple[Keys, int]:
+    """What is left of `q` after taking away all of these boxes, as disjoint pieces, and how many looks are left.
+
+    Given up where the pieces become more than `most` or the looks at a piece more than `looks`: -1 is left then.
+    """
+    d = q.shape[1]
+    pieces, count = np.empty((16 + 2 * d, 2, d), np.int64), 1
+    pieces[0] = q
+    out = np.empty((2 * d, 2, d), np.int64)
+    for k in range(len(boxes)):
+        looks -= count
+        j = 0
+        while j < count:
+            if not meets(pieces[j], boxes[k]):
+                j += 1
+                continue
+            n = subtract_into(pieces[j], boxes[k], by_overlap, out)
+            looks -= SUBTRACTION
+            count -= 1
+            pieces[j] = pieces[count]
+            if count + n > len(pieces):
+                pieces = np.concatenate((pieces, np.empty_like(pieces)))
+            pieces[count : count + n] = out[:n]
+            count += n
+            if count > most or looks < 0:
+                return pieces[:0].copy(), -1
+    return pieces[:count].copy(), max(looks, 0)
 
 
 def subtract(q: Keys, a: Keys, *, by_overlap: bool = False) -> Keys:

@@ -35,6 +35,8 @@ from state.space import Keys
 
 NEGATIVE = 0
 LEAF = -1
+MANY = 2**62
+"""More leaves than there can be."""
 ANY = -1
 """In the place of a colour: all of them."""
 
@@ -172,9 +174,11 @@ def _paint(nodes: Nodes, leaf: int, colour: int) -> int:
 
 @kernel
 def _paint_all(
-    nodes: Nodes, used: int, leaves: Numbers, boxes: Keys, q: Keys, colour: int, by_overlap: bool
+    nodes: Nodes, used: int, leaves: Numbers, boxes: Keys, q: Keys, colour: int, by_overlap: bool, more: int
 ) -> tuple[Nodes, int, int, int]:
     """Paint the part in `q` of each of these leaves, which all have one other colour.
+
+    Stops, with some of them not painted, as soon as there are more than `more` new negative leaves.
 
     One of the two colours must be NEGATIVE. Returns the nodes, how many are in use, and the change in the number of
     negative leaves and of dead nodes. Joining never removes a leaf that still waits here: it joins leaves of the new
@@ -191,38 +195,51 @@ def _paint_all(
         joined = _paint(nodes, leaf, colour)
         negative += 1 - joined if colour == NEGATIVE else pieces - 1
         dead += 2 * joined
+        if negative > more:
+            break
     return nodes, used, negative, dead
 
 
 @kernel
 def _repaint(
-    nodes: Nodes, used: int, domain: Keys, q: Keys, old: int, new: int, by_overlap: bool
+    nodes: Nodes, used: int, domain: Keys, parts: Keys, old: int, new: int, by_overlap: bool, more: int
 ) -> tuple[Nodes, int, int, int]:
-    """Paint all of one colour in `q` in another; as `_paint_all`."""
-    leaves, boxes = _leaves(nodes, domain, q, old)
-    return _paint_all(nodes, used, leaves, boxes, q, new, by_overlap)
+    """Paint all of one colour in these boxes in another; as `_paint_all`."""
+    negative, dead = 0, 0
+    for k in range(len(parts)):
+        leaves, boxes = _leaves(nodes, domain, parts[k], old)
+        nodes, used, added, freed = _paint_all(nodes, used, leaves, boxes, parts[k], new, by_overlap, more - negative)
+        negative += added
+        dead += freed
+        if negative > more:
+            break
+    return nodes, used, negative, dead
 
 
 @kernel
 def _paint_each(
-    nodes: Nodes, used: int, domain: Keys, q: Keys, boxes: Keys, colours: Numbers, by_overlap: bool
+    nodes: Nodes, used: int, domain: Keys, q: Keys, boxes: Keys, colours: Numbers, by_overlap: bool, more: int
 ) -> tuple[Nodes, int, int, int, NDArray[np.bool_]]:
     """Paint what is negative of `q` in each of these boxes, which all meet it, in their colours; as `_paint_all`.
 
     Also returns for each box whether anything was painted.
     """
     negative, dead = 0, 0
-    met = np.empty(len(boxes), np.bool_)
+    met = np.zeros(len(boxes), np.bool_)
     for k in range(len(boxes)):
         part = q.copy()
         for i in range(q.shape[1]):
             part[0, i] = max(part[0, i], boxes[k, 0, i])
             part[1, i] = min(part[1, i], boxes[k, 1, i])
         leaves, found = _leaves(nodes, domain, part, NEGATIVE)
-        nodes, used, fewer, freed = _paint_all(nodes, used, leaves, found, part, colours[k], by_overlap)
+        nodes, used, fewer, freed = _paint_all(
+            nodes, used, leaves, found, part, colours[k], by_overlap, more - negative
+        )
         met[k] = len(leaves) > 0
         negative += fewer
         dead += freed
+        if negative > more:
+            break
     return nodes, used, negative, dead, met
 
 
@@ -285,7 +302,7 @@ class CutTree:
     >>> from state.geometry.boxes import Box
     >>> tree = CutTree(Box((0, 0), (1001, 1001)).keys())
     >>> s1 = Box((175, 180), (511, 681)).keys()
-    >>> tree.repaint(s1, NEGATIVE, 7, by_overlap=False)
+    >>> tree.repaint(s1[None], NEGATIVE, 7, by_overlap=False)
     >>> tree.negative, tree.leaves(s1, 7)[1].tolist()
     (4, [[[175, 180], [511, 681]]])
     """
@@ -312,18 +329,26 @@ class CutTree:
 
     def paint(self, leaves: Numbers, boxes: Keys, q: Keys, colour: int, *, by_overlap: bool) -> None:
         """Give the part in `q` of these leaves, just found and of one colour, another: to or from NEGATIVE."""
-        self._took(*_paint_all(self._nodes, self._used, leaves, boxes, q, colour, by_overlap))
+        self._took(*_paint_all(self._nodes, self._used, leaves, boxes, q, colour, by_overlap, MANY))
 
-    def repaint(self, q: Keys, old: int, new: int, *, by_overlap: bool) -> None:
-        """Give all of `q` that has one colour another: to or from NEGATIVE."""
-        self._took(*_repaint(self._nodes, self._used, self.domain, q, old, new, by_overlap))
+    def repaint(self, parts: Keys, old: int, new: int, *, by_overlap: bool, most: int = MANY) -> None:
+        """Give all of these boxes that has one colour another: to or from NEGATIVE.
 
-    def paint_each(self, q: Keys, boxes: Keys, colours: Numbers, *, by_overlap: bool) -> NDArray[np.bool_]:
+        Stops as soon as there are more than `most` negative leaves: what is painted then is of no use any more.
+        """
+        more = most - self._negative
+        self._took(*_repaint(self._nodes, self._used, self.domain, parts, old, new, by_overlap, more))
+
+    def paint_each(
+        self, q: Keys, boxes: Keys, colours: Numbers, *, by_overlap: bool, most: int = MANY
+    ) -> NDArray[np.bool_]:
         """Give what is negative of `q` in these boxes, which all meet it, the colour of the first box that has it.
 
-        Returns for each box whether there was anything. One call for many boxes, so it is as fast as it can be.
+        Returns for each box whether there was anything. One call for many boxes, so it is as fast as it can be. Stops
+        as soon as there are more than `most` negative leaves.
         """
-        painted = _paint_each(self._nodes, self._used, self.domain, q, boxes, colours, by_overlap)
+        more = most - self._negative
+        painted = _paint_each(self._nodes, self._used, self.domain, q, boxes, colours, by_overlap, more)
         self._took(*painted[:4])
         return painted[4]
 

@@ -38,7 +38,7 @@ from rtree import index as rtree_index
 
 from state.errors import InvariantError, StateError
 from state.geometry.boxes import meets, subtract
-from state.geometry.cuts import LEAF, NEGATIVE, CutTree, check_disjoint
+from state.geometry.cuts import LEAF, MANY, NEGATIVE, CutTree, check_disjoint
 from state.space import Keys
 
 COVERED = 1
@@ -55,14 +55,17 @@ class NegativeSpace(Protocol):
     def gap(self, q: Keys) -> Keys | None:
         """A part of `q` that nothing covers, or None if all of `q` is covered."""
 
-    def cover(self, q: Keys) -> None:
-        """Subtract `q` (Fig. 6)."""
+    def cover(self, q: Keys, most: int = MANY) -> None:
+        """Subtract `q` (Fig. 6), or stop halfway as soon as there are more than `most` rectangles."""
 
-    def uncover(self, pieces: Keys) -> None:
-        """Give back boxes that nothing covers any more (Fig. 7, line 20)."""
+    def uncover(self, pieces: Keys, most: int = MANY) -> None:
+        """Give back boxes that nothing covers any more (Fig. 7, line 20), or stop halfway as `cover` does."""
 
-    def join(self, active: Keys) -> None:
-        """Make fewer rectangles of the same space, given all active boxes, the largest first."""
+    def join(self, active: Keys, most: int = MANY) -> None:
+        """Make fewer rectangles of the same space, given all active boxes, the largest first.
+
+        Stops halfway as soon as there are more than `most` rectangles, as `cover` does.
+        """
 
     def rectangles(self) -> Keys:
         """The negative rectangles, as an array of boxes."""
@@ -94,24 +97,20 @@ class NegativeTree:
     def gap(self, q: Keys) -> Keys | None:
         return self._tree.gap(q)
 
-    def cover(self, q: Keys) -> None:
-        self._paint(q, NEGATIVE, COVERED)
+    def cover(self, q: Keys, most: int = MANY) -> None:
+        self._tree.repaint(q[None], NEGATIVE, COVERED, by_overlap=self._by_overlap, most=most)
 
-    def cover_all(self, boxes: Keys) -> NDArray[np.bool_]:
+    def cover_all(self, boxes: Keys, most: int = MANY) -> NDArray[np.bool_]:
         """Fig. 6 for a run of subscriptions, in one call: for each, whether it was *not* covered by those before it."""
         colours = np.full(len(boxes), COVERED, np.int64)
-        return self._tree.paint_each(self._tree.domain, boxes, colours, by_overlap=self._by_overlap)
+        return self._tree.paint_each(self._tree.domain, boxes, colours, by_overlap=self._by_overlap, most=most)
 
-    def uncover(self, pieces: Keys) -> None:
-        for piece in pieces:
-            self._paint(piece, COVERED, NEGATIVE)
+    def uncover(self, pieces: Keys, most: int = MANY) -> None:
+        self._tree.repaint(pieces, COVERED, NEGATIVE, by_overlap=self._by_overlap, most=most)
 
-    def _paint(self, q: Keys, old: int, new: int) -> None:
-        self._tree.repaint(q, old, new, by_overlap=self._by_overlap)
-
-    def join(self, active: Keys) -> None:
+    def join(self, active: Keys, most: int = MANY) -> None:
         self._tree = CutTree(self._tree.domain)
-        self.cover_all(active)
+        self.cover_all(active, most)
 
     def rectangles(self) -> Keys:
         return self._tree.leaves(self._tree.domain, NEGATIVE)[1].copy()
@@ -168,18 +167,20 @@ class NegativeRtree:
         parts = [_intersection(self._rectangles[key], q) for key in self._meeting(q)]
         return min(parts, key=lambda part: part.tolist(), default=None)
 
-    def cover(self, q: Keys) -> None:
+    def cover(self, q: Keys, most: int = MANY) -> None:
         for key in list(self._meeting(q)):
+            if self.count > most:
+                return
             rectangle = self._rectangles.pop(key)
             self._index.delete(key, _outward(rectangle))
             for piece in subtract(rectangle, q, by_overlap=self._by_overlap):
                 self._insert(piece)
 
-    def uncover(self, pieces: Keys) -> None:
-        for piece in pieces:
+    def uncover(self, pieces: Keys, most: int = MANY) -> None:
+        for piece in pieces[: max(0, most - self.count) + 1]:
             self._insert(piece)
 
-    def join(self, active: Keys) -> None:
+    def join(self, active: Keys, most: int = MANY) -> None:
         self._set(joined(self.rectangles()))
 
     def rectangles(self) -> Keys:

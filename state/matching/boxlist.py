@@ -55,6 +55,11 @@ class BoxList:
     def __iter__(self) -> Iterator[Name]:
         return iter(self._slots)
 
+    @property
+    def box_count(self) -> int:
+        """The number of boxes of all entries."""
+        return len(self._index)
+
     def keys(self, name: Name) -> Keys:
         """The boxes of one entry as an array."""
         slots = self._slots[name]

@@ -10,13 +10,16 @@ recorded, and the stream goes on. `RULES` lists every rule; each is tested.
 
 Decoding is done by msgspec into the typed structs below: it refuses NaN, infinities and numbers beyond a double. Where
 it fails, a second, slower look finds out which rule that was. JSON with a name twice in one object is refused too
-(which of the two was meant?); that look is taken only where more names are written than were decoded.
+(which of the two was meant?); that look is taken only where more names are written than were decoded, and last, so that
+an event of a million names is refused for what they are before they are compared.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
+from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
@@ -39,10 +42,11 @@ INT64 = 1 << 63
 ABSENT = (None, msgspec.Raw())
 """What a field holds that was not given."""
 NAMED = re.compile(rb'"\s*:')
-FAR = re.compile(rb"[0-9][eE]\+?[0-9]{3}|(?<![0-9])[0-9]{309}")
-"""What a number beyond a double has in it. A payload is not decoded, so only there it must be looked for."""
+FAR = re.compile(rb"[0-9][eE]\+?[0-9]{3}|[0-9]{200}")
+"""What a number that not every reader takes has in it: an exponent of three digits, or, with a smaller one or none, so
+many digits. A payload is not decoded, so only there it must be looked for."""
 MOST_DIGITS = 4300
-"""Python reads no longer whole numbers."""
+"""Python and msgspec read no longer whole numbers, the sign included."""
 
 RULES = {
     "attribute": "a publication names every attribute of the space, a subscription no other",
@@ -76,6 +80,7 @@ RULES = {
     "type": "a value has the type of its field",
     "unexpected": "an event is read without an error of the router's own",
     "utf8": "a value is UTF-8",
+    "work": "a filter is read in at most 49,152 steps",
 }
 
 
@@ -241,6 +246,13 @@ def _read(
     if len(value) > MOST_BYTES:
         raise _Refused("size", f"the value has {len(value)} bytes, more than {MOST_BYTES}")
     event = _decode(kind, value, decoders)
+    message = _message(context, kind, broker, event, source, headers)
+    if _may_repeat(event, value):
+        _refuse_duplicates(value)
+    return message
+
+
+def _message(context: Context, kind: str, broker: str, event: Any, source: Source, headers: Headers) -> Message:
     if kind == "publish":
         return _publish(context, event, broker, source, headers)
     name = Name(broker, _name(event.client, "client"), _name(event.id, "id"))
@@ -259,7 +271,7 @@ def _publish(context: Context, event: _Publish, broker: str, source: Source, hea
     if payload is not None:
         text = _text(payload)
         if FAR.search(payload):
-            _refuse_constants(text)
+            _load(text, far=True)
     id, point, time = _name(event.id, "id"), context.space.point(event.at), _time(event.time, source.arrived)
     return Publish(id, point, payload, time, source.key, broker, 0, source.arrived, headers)
 
@@ -297,12 +309,9 @@ def _time(value: object, arrived: int) -> int:
 
 def _decode(kind: str, value: bytes, decoders: Decoders) -> Any:
     try:
-        event = decoders[kind](value)
+        return decoders[kind](value)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         _explain(kind, value, error, more=() if decoders is _EVENTS else ("kind", "broker"))
-    if _may_repeat(event, value):
-        _refuse_duplicates(value)
-    return event
 
 
 def _may_repeat(event: Any, value: bytes) -> bool:
@@ -314,12 +323,11 @@ def _may_repeat(event: Any, value: bytes) -> bool:
 
 def _refuse_duplicates(value: bytes) -> None:
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        seen: dict[str, Any] = {}
-        for key, item in items:
-            if key in seen:
-                raise _Refused("duplicate", f"{shown(key)} stands twice in one object")
-            seen[key] = item
-        return seen
+        found = dict(items)
+        if len(found) < len(items):
+            twice = next(key for key, count in Counter(key for key, _ in items).items() if count > 1)
+            raise _Refused("duplicate", f"{shown(twice)} stands twice in one object")
+        return found
 
     try:
         json.loads(_text(value), object_pairs_hook=pairs, parse_int=len)  # numbers may have any number of digits
@@ -344,12 +352,7 @@ def _text(value: bytes) -> str:
 
 def _explain(kind: str, value: bytes, error: Exception | None, more: tuple[str, ...] = ()) -> NoReturn:
     """Which rule did a value break that could not be decoded?"""
-    text = _text(value)
-    _refuse_constants(text)
-    try:
-        event = json.loads(text, parse_int=_whole)
-    except (ValueError, RecursionError) as broken:
-        raise _Refused("json", f"not JSON: {broken}") from None
+    event = _load(_text(value), far=FAR.search(value) is not None)
     if not isinstance(event, dict):
         raise _Refused("json", f"a JSON object is needed, not {type(event).__name__}")
     if kind:
@@ -357,25 +360,32 @@ def _explain(kind: str, value: bytes, error: Exception | None, more: tuple[str, 
     raise _Refused("type" if isinstance(error, msgspec.ValidationError) else "json", str(error or "not JSON"))
 
 
+def _load(text: str, *, far: bool) -> Any:
+    """Read JSON as Python does, and refuse what it or another reader does not take.
+
+    NaN and Infinity are not JSON, but Python takes them. 1e400 is JSON, but no double; numbers are looked at one by one
+    only if one may be such (`far`).
+    """
+    decimal, whole = (_finite, _whole) if far else (None, None)
+    try:
+        return json.loads(text, parse_constant=_refuse_constant, parse_float=decimal, parse_int=whole)
+    except (ValueError, RecursionError) as broken:
+        raise _Refused("json", f"not JSON: {broken}") from None
+
+
+def _refuse_constant(word: str) -> NoReturn:
+    raise _Refused("finite", f"{word} is not a finite number")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    return number if math.isfinite(number) else _refuse_constant(digits)
+
+
 def _whole(digits: str) -> int:
     if len(digits) > MOST_DIGITS:
         raise _Refused("json", f"a whole number has {len(digits):,} characters, more than {MOST_DIGITS:,}")
     return int(digits)
-
-
-def _refuse_constants(text: str) -> None:
-    """NaN and Infinity are not JSON, but Python's own reader knows them; 1e400 is JSON, but no double."""
-
-    def refuse(word: str) -> NoReturn:
-        raise _Refused("finite", f"{word} is not a finite number")
-
-    def number(digits: str) -> float:
-        return float(digits) if abs(float(digits)) != float("inf") else refuse(digits)
-
-    try:
-        json.loads(text, parse_constant=refuse, parse_float=number, parse_int=len)
-    except (ValueError, RecursionError):
-        return
 
 
 FIELDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {

@@ -19,6 +19,7 @@ boxes and a strategy's arrays mean nothing in a different space.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -158,6 +159,11 @@ def decode(stored: Mapping[str, bytes], name: str, setups: Mapping[str, Setup]) 
 
     Raises `StateError` if a part is missing, damaged, of an unknown version, or was written for another configuration.
     """
+    with _uncollected():
+        return _decode(stored, name, setups)
+
+
+def _decode(stored: Mapping[str, bytes], name: str, setups: Mapping[str, Setup]) -> Broker:
     broker = Broker(name, setups)
     subscriptions, ledger, *links = keys_of(name, broker.links)
     with _reading(subscriptions):
@@ -171,10 +177,13 @@ def decode(stored: Mapping[str, bytes], name: str, setups: Mapping[str, Setup]) 
 
 
 def describe(setups: Mapping[str, Setup]) -> str:
-    """Return the configuration that a broker's state depends on, as text. Pruning may change at any time."""
+    """Return the configuration that a broker's state depends on, as text.
+
+    Pruning may change at any time, and links may be listed in any order.
+    """
     local = setups[LOCAL]
     sides = (f"{a.name}:{a.kind}[{a.low},{a.high}]{','.join(a.values)}" for a in local.space.attributes)
-    links = (_describe_link(setup) for link, setup in setups.items() if link != LOCAL)
+    links = sorted(_describe_link(setup) for link, setup in setups.items() if link != LOCAL)
     return "\n".join((f"{local.broker} remember={local.remember} {' '.join(sides)}", *links))
 
 
@@ -208,6 +217,18 @@ def _reading(key: str) -> Iterator[None]:
         yield
     except (ValueError, IndexError, KeyError, TypeError, InvariantError) as error:
         raise damaged(_named(key), str(error)) from error
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Suspend the garbage collector, which would walk again and again through objects of which none is garbage."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 # Subscriptions

@@ -70,7 +70,7 @@ def read(payload: bytes, kind: type[T], what: str) -> T:
     """Read a MessagePack value. Raises `StateError` if it is damaged."""
     try:
         return msgspec.msgpack.decode(payload, type=kind)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise damaged(what, str(error)) from error
 
 

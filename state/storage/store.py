@@ -354,16 +354,14 @@ class Store:
 
     def _drop_chunks(self) -> None:
         """Drop the chunks that no broker needs. The last one stays if it is small: workers are often one behind."""
-        needed = [
-            (chunk, packed)
-            for chunk, packed in self._log
-            if any(last > self._snapshots[name] for name, (_, last) in chunk.versions.items())
-        ]
-        if self._log and (not needed or needed[-1] is not self._log[-1]):
-            last = self._log[-1][0]
-            if last.inputs <= sum(_most_inputs(self.region.brokers[name]) for name in last.versions):
-                needed.append(self._log[-1])
-        self._log = needed
+        recent = self._log[-1:]
+        if recent and recent[0][0].inputs > sum(map(_most_inputs, self.region.brokers.values())):
+            recent = []
+        older = self._log[: len(self._log) - len(recent)]
+        self._log = [(chunk, packed) for chunk, packed in older if self._is_needed(chunk)] + recent
+
+    def _is_needed(self, chunk: Chunk) -> bool:
+        return any(last > self._snapshots[name] for name, (_, last) in chunk.versions.items())
 
     def _head(self) -> Head:
         region = self.region
@@ -388,7 +386,7 @@ class Store:
 
 def _configuration(setups: Setups) -> bytes:
     """Return the digest of the configuration that a region's state depends on."""
-    return _digest("\n".join(describe(links) for links in setups.values()).encode())
+    return _digest("\n".join(sorted(describe(links) for links in setups.values())).encode())
 
 
 def _check_head(head: Head, stored: Stored, name: str, setups: Setups, epoch: int) -> None:
@@ -400,7 +398,7 @@ def _check_head(head: Head, stored: Stored, name: str, setups: Setups, epoch: in
                 f"{what} belongs to the {kind} {found}, not to {expected}. "
                 "Remedy: use the checkpoint that this state belongs to"
             )
-    if list(head.brokers) != list(setups):
+    if head.brokers.keys() != setups.keys():
         raise other_configuration(what, ", ".join(head.brokers), ", ".join(setups))
     if head.configuration != _configuration(setups):
         for broker, links in setups.items():

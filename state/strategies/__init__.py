@@ -21,7 +21,7 @@ from state.strategies.base import Dump, Strategy, Verdict
 from state.strategies.cover import Cover
 from state.strategies.flood import Flood
 from state.strategies.hybrid import Hybrid
-from state.strategies.negative import Negative
+from state.strategies.negative import NegativeOrUnion
 from state.strategies.negative_approx import NegativeApprox
 from state.strategies.probabilistic import Probabilistic
 from state.strategies.union import Union
@@ -30,7 +30,7 @@ from state.strategies.zcurve import MOST_BITS, Curve
 __all__ = ["PARAMETERS", "STRATEGIES", "Dump", "Spec", "Strategy", "Verdict"]
 
 STRATEGIES: dict[str, type[Strategy]] = {
-    s.name: s for s in (Flood, Cover, Curve, Union, Negative, NegativeApprox, Probabilistic, Auto, Hybrid)
+    s.name: s for s in (Flood, Cover, Curve, Union, NegativeOrUnion, NegativeApprox, Probabilistic, Auto, Hybrid)
 }
 
 
@@ -105,6 +105,7 @@ PARAMETERS: dict[str, dict[str, Rule]] = {
         "index": one_of("tree", "rtree"),
         "order": one_of("overlap", "fixed"),
         "join": one_of("never", "doubling"),
+        "most": whole(1),
     },
     "negative-approx": {
         "k": whole(0),

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -90,7 +91,12 @@ DEEP = b"[" * 100_000 + b"]" * 100_000
 DIGITS = b"9" * 5000
 EVERY_SECOND = list(WIDE[::2])
 
+
 # Bad records: the rule, what is wrong, the kind, the value. (Bad kinds, brokers and lines come further down.)
+def payload(written: bytes) -> bytes:
+    return publish(payload="?").replace(b'"?"', written)
+
+
 BAD: list[tuple[str, str, str, bytes]] = [
     ("json", "nothing at all", "publish", b""),
     ("json", "blank", "publish", b"  \n"),
@@ -205,7 +211,7 @@ BAD: list[tuple[str, str, str, bytes]] = [
     ("finite", "1e400", "publish", at(price=0).replace(b'"price": 0', b'"price": 1e400')),
     ("finite", "1e999 as payload", "publish", publish(payload="?").replace(b'"?"', b"1e999")),
     ("finite", "1E+400 inside a payload", "publish", publish(payload=["?"]).replace(b'"?"', b"7, {}, -1.5E+400")),
-    ("finite", "very many digits and a point", "publish", publish(payload="?").replace(b'"?"', b"9" * 309 + b".5")),
+    ("finite", "very many digits and a point", "publish", payload(b"9" * 309 + b".5")),
     ("finite", "-1e999 for an int", "publish", at(volume=0).replace(b'"volume": 0', b'"volume": -1e999')),
     ("finite", "NaN as ttl", "subscribe", subscribe(ttl=float("nan"))),
     ("type", "a string for a float", "publish", at(price="12.5")),
@@ -236,6 +242,21 @@ BAD: list[tuple[str, str, str, bytes]] = [
     ("time", "nanoseconds in a time", "publish", publish(time="2026-05-01T00:00:00.000000001Z")),
     ("time", "a time beyond the calendar", "publish", publish(time="10000-01-01T00:00:00Z")),
     ("payload", "a payload one byte too long", "publish", publish(payload="x" * (MOST_PAYLOAD - 1))),
+    ("work", "a text of too many words", "subscribe", subscribe(where="price = 1" + " OR price = 1" * 2_000)),
+    ("work", "too many brackets", "subscribe", subscribe(where="(" * 7_000 + "price = 1" + ")" * 7_000)),
+    ("work", "too many objects", "subscribe", subscribe(where=[[{"volume": [k, k]} for k in range(50)]] * 50)),
+    (
+        "work",
+        "more objects than are compared",
+        "subscribe",
+        doubled(subscribe(where=[[{"price": [1, 2]}] * 99] * 99), "id", '"s0"'),
+    ),
+    ("work", "too many ranges", "subscribe", where(volume=[[k, k] for k in range(5_000)])),
+    ("work", "too many categories", "subscribe", where(symbol=["IBM"] * 50_000)),
+    ("json", "a whole number that Python does not read", "publish", payload(b"[1, " + b"9" * 4_301 + b"]")),
+    ("json", "a negative one", "publish", payload(b"-" + b"9" * 4_300)),
+    ("finite", "many digits and an exponent", "publish", payload(b"9" * 300 + b"e10")),
+    ("finite", "fewer digits and a larger exponent", "publish", payload(b"9" * 211 + b"E+99")),
     ("duplicate", "an id twice", "unsubscribe", b'{"id": "s1", "id": "s2", "client": "ann"}'),
     ("duplicate", "where twice", "subscribe", subscribe()[:-1] + b', "where": {}}'),
     ("duplicate", "an attribute twice in a filter", "subscribe", doubled(where(price=[1, 2]), "price")),
@@ -255,6 +276,16 @@ def test_a_bad_record_is_rejected_by_its_rule(rule: str, kind: str, value: bytes
     assert isinstance(reject, Reject)
     assert reject.rule == rule
     assert reject.message
+
+
+READABLE = [b"9" * 4_300, b"-" + b"9" * 4_299, b"9" * 298 + b"e10", b"1." + b"9" * 5_000, b"1e308", b"0e999", b"1e-999"]
+
+
+@pytest.mark.parametrize("number", READABLE, ids=lambda number: number[:8].decode())
+def test_every_reader_takes_a_payload_that_is_accepted(number: bytes) -> None:
+    message = result("publish", payload(number))
+    assert isinstance(message, Publish) and message.payload == number
+    assert json.loads(number) == msgspec.json.decode(number)
 
 
 def test_every_rule_is_broken_by_some_record() -> None:

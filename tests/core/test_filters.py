@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import product
+import tracemalloc
+from itertools import combinations, product
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from state.errors import StateError
+from state.filters import trees as trees_module
 from state.filters.pruning import fitted, terms
 from state.filters.trees import (
     EVERYTHING,
@@ -82,6 +84,60 @@ def is_tidy(tree: Filter) -> bool:
     inner = all(is_tidy(c) and type(c) is not type(tree) and c not in (EVERYTHING, NOTHING) for c in tree.children)
     partial = all(not isinstance(c, Leaf) or c.hi - c.lo < SIDE for c in tree.children)
     return len(tree.children) > 1 and alone and apart and inner and partial
+
+
+def joined_naively(boxes: list[tuple[Corner, Corner]]) -> list[tuple[Corner, Corner]]:
+    """Join the first pair that can be, the last box into the place of the second, and begin again."""
+    boxes = list(boxes)
+    for k, j in combinations(range(len(boxes)), 2):
+        (a_lo, a_hi), (b_lo, b_hi) = boxes[k], boxes[j]
+        differ = [i for i in range(DIMS) if (a_lo[i], a_hi[i]) != (b_lo[i], b_hi[i])]
+        if len(differ) == 1 and (a_hi[differ[0]] == b_lo[differ[0]] or b_hi[differ[0]] == a_lo[differ[0]]):
+            boxes[k] = tuple(map(min, a_lo, b_lo)), tuple(map(max, a_hi, b_hi))
+            boxes[j] = boxes[-1]
+            return joined_naively(boxes[:-1])
+    return boxes
+
+
+@given(st.permutations(POINTS), st.integers(0, 60))
+def test_boxes_are_joined_as_if_begun_again_after_each(points: list[Corner], count: int) -> None:
+    cells = [(point, tuple(x + 1 for x in point)) for point in points[:count]]
+    boxes = np.array(cells, np.int64).reshape(-1, 2, DIMS)
+    assert trees_module._joined(boxes).tolist() == [list(map(list, box)) for box in joined_naively(cells)]
+
+
+@given(st.lists(st.tuples(*[st.tuples(st.integers(0, 4), st.integers(1, 5))] * DIMS), max_size=20))
+def test_maximal_boxes_are_those_that_no_other_contains(sides: list[tuple[tuple[int, int], ...]]) -> None:
+    boxes = [([lo for lo, _ in box], [lo + size for lo, size in box]) for box in sides]
+
+    def inside(a: int, b: int) -> bool:
+        return all(boxes[a][0][i] >= boxes[b][0][i] and boxes[a][1][i] <= boxes[b][1][i] for i in range(DIMS))
+
+    places = range(len(boxes))
+    kept = [k for k in places if not any(inside(k, j) and (j < k or not inside(j, k)) for j in places if j != k)]
+    found = trees_module._maximal(np.array(boxes, np.int64).reshape(-1, 2, DIMS))
+    assert found.tolist() == [list(map(list, boxes[k])) for k in kept]
+
+
+def test_comparing_terms_takes_little_memory() -> None:
+    """All pairs of 2,048 boxes at once would be 129 MB."""
+    boxes = np.random.default_rng(1).integers(0, 1000, (2048, 2, 16))
+    boxes[:, 1] += boxes[:, 0] + 1
+    trees_module._maximal(boxes[:2])
+    tracemalloc.start()
+    trees_module._maximal(boxes)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4_000_000
+
+
+def test_making_boxes_disjoint_ends_where_it_would_take_too_long() -> None:
+    """In many attributes the pieces of a single box multiply, if all boxes have a point in common."""
+    wide = Space(tuple(Attribute(f"x{i}", "int", 0, 1000) for i in range(12)))
+    ends = np.random.default_rng(1).integers(1, 500, (80, 2, 12)) + np.array([[[0], [500]]])
+    tree = disjunction([of_boxes((Box(tuple(lo), tuple(hi)),), wide) for lo, hi in ends.tolist()], wide)
+    assert boxes_of(tree, wide, MOST_TERMS) is None
+    assert len(fitted(tree, wide)[1]) <= 64
 
 
 @settings(max_examples=150)

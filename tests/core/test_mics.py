@@ -15,13 +15,14 @@ from state.config import parse
 from state.curves.hilbert import cell_count, merge
 from state.curves.ranges import RangeTable
 from state.errors import ConfigError, InvariantError
-from state.geometry.boxes import Box, Boxes
-from state.protocol.messages import LOCAL, Name, RangeChange, Subscribe, Unsubscribe
+from state.geometry.boxes import Box, Boxes, boxes_where
+from state.protocol.messages import LOCAL, Name, RangeChange, Stamp, Subscribe, Unsubscribe
 from state.protocol.wire import pack, unpack
 from state.routing import told as told_module
 from state.routing.link import Link
 from state.routing.rangetold import RangeHeard, RangeTold, bridged, ranges_of
 from state.routing.told import Reach, Told
+from state.storage.codec import decode, encode
 from state.strategies import Spec
 from tests.core.histories import RANGE_TABLES, config_text, events, points
 from tests.core.naive import space_of
@@ -278,6 +279,33 @@ def test_covering_is_taken_and_changes_nothing(asked: list[tuple[int, Boxes]]) -
     lazy, active = told_of(covering="lazy"), told_of(covering="active")
     for k, boxes in asked:
         assert lazy.take(LOCAL, Subscribe(name(k), boxes), "") == active.take(LOCAL, Subscribe(name(k), boxes), "")
+
+
+FINEST = """
+[space]
+x = {kind = "float", low = 0.0, high = 1.0}
+y = {kind = "float", low = 0.0, high = 1.0}
+z = {kind = "float", low = 0.0, high = 1.0}
+[overlay]
+links = [["b0", "b1"], ["b1", "b2"]]
+[routing]
+strategy = {name = "mics", bits = 21}
+"""
+
+
+def test_the_finest_curve_can_be_stored_and_restored() -> None:
+    """bits x attributes = 63: a subscription to everything is the range from 0 to 2^63 - 1, too long for an int64."""
+    config = parse(FINEST)
+    network = Network(config, Diary())
+    network.feed("b0", Subscribe(name("all"), boxes_where(config.space, {}), Stamp(None, 0, 0)), 0, 0)
+    network.settle(0)
+    links = [link for groups in network.groups.values() for link in groups.values() if isinstance(link, Link)]
+    unions = [link.heard.table.union().tolist() for link in links if isinstance(link.heard, RangeHeard)]
+    assert [[0, 2**63 - 1]] in unions
+    for link in links:
+        again = decode(encode(link), link.setup)
+        again.check()
+        assert encode(again) == encode(link)
 
 
 def test_a_specification_in_words() -> None:

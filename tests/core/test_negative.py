@@ -138,7 +138,7 @@ def test_the_gap_is_in_the_first_rectangle_that_is_met(dims: int, order: str) ->
         if gap is not None:
             assert gap.tolist() == [np.maximum(met[0, 0], q[0]).tolist(), np.minimum(met[0, 1], q[1]).tolist()]
         old, new = (NEGATIVE, COVERED) if rng.random() < 0.6 else (COVERED, NEGATIVE)
-        tree.repaint(q, old, new, by_overlap=order == "overlap")
+        tree.repaint(q[None], old, new, by_overlap=order == "overlap")
 
 
 @both_orders

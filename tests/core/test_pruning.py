@@ -28,13 +28,13 @@ from state.filters.pruning import (
     steps,
     without,
 )
-from state.filters.selectivity import BINS, FINEST, START, Selectivities
+from state.filters.selectivity import BINS, FINEST, MOST_KEPT, START, Selectivities
 from state.filters.trees import EVERYTHING, NOTHING, Filter, Leaf, Or, all_boxes, pmin
 from state.filters.where import parse as parse_filter
 from state.matching.pruned import Pruned
 from state.protocol.messages import Name
 from state.routing.link import Link
-from state.space import Attribute, Space, float_key
+from state.space import Attribute, Space, float_key, float_value
 from state.storage.codec import decode, describe, encode
 from state.strategies import Spec
 from tests.core.histories import BOX_TABLES, config_text, configs, events, points
@@ -213,9 +213,26 @@ def taught(space: Space, points: Any) -> Selectivities:
 def test_the_declared_start_is_uniform() -> None:
     share = Selectivities(WIDE)
     assert share(Leaf(0, 0, 250)) == 0.25
-    assert share(Leaf(1, float_key(0.0), float_key(1.0) + 1)) == 0.5
+    assert share(Leaf(1, float_key(0.0), float_key(1.0) + 1)) == pytest.approx(0.5)
     assert share(Leaf(2, 1, 2)) == pytest.approx(1 / 3)
     assert share(Leaf(3, 5, 6)) == 1.0
+
+
+def test_bins_of_a_domain_wider_than_the_largest_double() -> None:
+    most = 1.7976931348623157e308
+    wide = Attribute("x", "float", float_key(-most), float_key(most))
+    share = Selectivities(Space((wide,)))
+    borders = [float_value(key) / most for key in share._borders[0].tolist()]
+    assert borders == pytest.approx([k / 16 - 1 for k in range(1, BINS)])
+    assert not share.see(np.array([[float_key(0.9 * most)]] * 10))
+    assert share.counts[0].tolist() == [0] * 30 + [10, 0]
+
+
+def test_estimates_that_are_kept_are_limited() -> None:
+    share = Selectivities(WIDE)
+    for k in range(2 * MOST_KEPT):
+        share(Leaf(1, k, k + 1))
+    assert share._share.cache_info().currsize <= MOST_KEPT
 
 
 def test_estimates_follow_what_was_seen_at_every_doubling() -> None:

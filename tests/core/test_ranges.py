@@ -146,3 +146,50 @@ def test_difference_is_cell_by_cell(new: Ranges, old: Ranges) -> None:
     assert (mask(added) == (mask(new) & ~mask(old))).all()
     assert (mask(removed) == (mask(old) & ~mask(new))).all()
     assert len(without(new, new)) == 0
+
+
+def test_the_whole_curve_is_a_table_like_any_other() -> None:
+    """From -1 to 2^63 - 1 is no int64."""
+    table = RangeTable()
+    table.add(np.array([[0, TOP]]))
+    RangeTable(table.rows()).check()
+    assert table.remove(np.array([[0, TOP]])).tolist() == [[0, TOP]]
+
+
+def test_rows_out_of_order_are_found() -> None:
+    with pytest.raises(InvariantError, match="not in order"):
+        RangeTable(np.array([[3, 1], [2, 2], [5, 0]])).check()
+    with pytest.raises(InvariantError, match="one place"):
+        RangeTable(np.array([[3, 1], [3, 2], [5, 0]])).check()
+
+
+def test_a_change_of_many_ranges_leaves_little_memory() -> None:
+    table = RangeTable()
+    many = np.arange(16_384)[:, None] * 4 + np.array([[0, 1]])
+    table.add(many)
+    table.check()
+    assert table._blocks.rows.nbytes < 8 * table.rows().nbytes
+
+
+@settings(max_examples=30)
+@given(st.data())
+def test_there_is_room_when_every_block_is_full(data: st.DataObject) -> None:
+    """As many insertions as it takes to cut each block of a table that has no room left, and some more."""
+    size = data.draw(st.integers(1, 6)) * blocks.ROOM
+    table = RangeTable()
+    full = Blocks(2, np.stack((np.arange(size) * 100, np.arange(size) % 2 + 1), axis=1))
+    parts = np.split(full.flat(), size // blocks.ROOM)
+    full.count = len(parts)
+    full.rows, full.order = np.zeros((len(parts), 2, blocks.ROOM), np.int64), np.arange(len(parts))
+    full.head, full.size = np.zeros(len(parts), np.int64), np.full(len(parts), blocks.ROOM)
+    for k, part in enumerate(parts):
+        full.rows[k], full.head[k] = part.T, part[0, 0]
+    full.rows[-1, 1, -1] = 0
+    table._blocks = full
+    wanted = data.draw(st.integers(1, 3 * blocks.ROOM))
+    places = np.sort(
+        np.random.default_rng(data.draw(st.integers(0, 99))).choice(size - 1, min(wanted, size - 1), False)
+    )
+    table.add(places[:, None] * 100 + np.array([[3, 5]]))
+    table.check()
+    assert len(table._blocks.order) >= table._blocks.count

@@ -436,6 +436,27 @@ def test_the_share_of_the_whole_space_is_one() -> None:
     assert point.share(*point.domain) == 1.0
 
 
+@pytest.mark.parametrize("attribute", [*SPACE.attributes, Attribute("tiny", "float", -3, 4)], ids=lambda a: a.name)
+@given(st.data())
+def test_lengths_add_up(attribute: Attribute, data: st.DataObject) -> None:
+    """However a domain is cut, its parts are as long as the whole."""
+    near = st.one_of(
+        st.integers(attribute.low, attribute.high + 1), st.integers(attribute.high - 3, attribute.high + 1)
+    )
+    cuts = sorted({attribute.low, attribute.high + 1, *data.draw(st.lists(near))})
+    cuts = [cut for cut in cuts if cut >= attribute.low]
+    lengths = [attribute.length(lo, hi) for lo, hi in pairwise(cuts)]
+    assert math.fsum(length / attribute.whole for length in lengths) == pytest.approx(1)
+    many = np.array(cuts)
+    assert attribute.lengths(many[:-1], many[1:]).tolist() == lengths
+    assert np.diff(attribute.positions(many)).tolist() == pytest.approx(lengths, abs=1e-12 * attribute.whole)
+
+
+def test_every_value_of_a_small_domain_of_floats_has_its_length() -> None:
+    few = Attribute("x", "float", float_key(1.0), float_key(1.0) + 3)
+    assert [few.length(key, key + 1) / few.whole for key in range(few.low, few.high + 1)] == [0.25] * 4
+
+
 @given(st.data())
 def test_shares_of_many_boxes_are_the_shares_of_each(data: st.DataObject) -> None:
     space = Space(

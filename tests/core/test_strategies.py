@@ -51,6 +51,7 @@ TABLES: list[dict[str, Any]] = [
     {"name": "union", "budget": 3},
     *({"name": "negative", "index": i, "order": o} for i in ("tree", "rtree") for o in ("overlap", "fixed")),
     *({"name": "negative", "index": i, "join": "never"} for i in ("tree", "rtree")),
+    *({"name": "negative", "index": i, "most": 5} for i in ("tree", "rtree")),
     *APPROXIMATE,
     {"name": "probabilistic"},
     {"name": "probabilistic", "delta": 0.3, "trials": 1000, "audit": True},
@@ -258,7 +259,8 @@ def test_unsubscribing_everything_leaves_a_strategy_that_knows_nothing(dims: int
     world.strategy.check()
     for _, shape in histories(6, dims, 10):
         assert not world.strategy.decide(unstack(shape)).covered
-    if spec.name == "negative" and dict(spec.parameters).get("index") == "tree":
+    given = dict(spec.parameters)
+    if spec.name == "negative" and given.get("index") == "tree" and "most" not in given:
         assert world.strategy.negative_rectangles == 1
 
 
@@ -399,6 +401,56 @@ def test_negative_joins_whenever_the_rectangles_have_doubled(
         counts = [world.strategy.negative_rectangles or 0 for world in worlds]
         smaller |= counts[0] < counts[1]
     assert smaller
+
+
+@pytest.mark.parametrize("index", ["tree", "rtree"])
+def test_negative_goes_on_by_union_once_it_has_too_many_rectangles(index: str) -> None:
+    world = World(Spec("negative", (("index", index), ("most", 6))), 2)
+    world.subscribe(keys((1, 1), (3, 3))[None])
+    ask_everything(world)
+    assert world.strategy.negative_rectangles == 4
+    isolated(world)
+    assert world.strategy.negative_rectangles is None
+    ask_everything(world)
+    world.store()
+    assert world.strategy.negative_rectangles is None
+    for one in list(world.held):
+        world.unsubscribe(one)
+    assert world.strategy.negative_rectangles is None, "for good"
+    ask_everything(world)
+
+
+@pytest.mark.parametrize("index", ["tree", "rtree"])
+def test_negative_in_many_attributes_is_bounded(index: str) -> None:
+    """Twelve subscriptions with a point in common, in twelve attributes: the rectangles would be millions."""
+    rng = np.random.default_rng(1)
+    active = BoxList(12)
+    strategy = Spec("negative", (("index", index),)).build(naive.space_of(Box((0,) * 12, (1001,) * 12)), active)
+    for k in range(12):
+        shape = (Box(tuple(rng.integers(1, 500, 12).tolist()), tuple(rng.integers(501, 1000, 12).tolist())),)
+        assert not strategy.decide(shape).covered
+        active.add(name(k), shape)
+        strategy.added(name(k), shape)
+        assert (strategy.negative_rectangles or 0) <= negative.MOST[index]
+    assert strategy.negative_rectangles is None
+
+
+@pytest.mark.parametrize("index", ["tree", "rtree"])
+def test_giving_back_a_subscription_in_too_many_pieces_drops_the_rectangles(index: str) -> None:
+    """Twenty cells in a box leave more of it than may be kept, and a limit on looks ends the search for them."""
+    for limit, looks in ((40, negative.LOOKS), (10**6, 50)):
+        space, active = naive.space_of(Box((0, 0), (100, 100))), BoxList(2)
+        strategy = negative.NegativeOrUnion(space, active, index=index, most=limit)
+        shapes = [Box((0, 0), (100, 100)), *(Box((5 * k, 4 * k), (5 * k + 1, 4 * k + 1)) for k in range(20))]
+        for k, box in enumerate(shapes):
+            active.add(name(k), (box,))
+            strategy.added(name(k), (box,))
+        assert strategy.negative_rectangles == 0
+        active.remove(name(0))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(negative, "LOOKS", looks)
+            strategy.removed(name(0), (shapes[0],))
+        assert strategy.negative_rectangles is None
 
 
 # Auto

@@ -81,11 +81,12 @@ def _thinnest(low: Keys, high: Keys, low_share: Shares, high_share: Shares, q: K
     """The shortest side that a polyhedron witness can have in one attribute, as a share of q."""
     least = 1.0
     by_high = np.argsort(high)
+    highs = high[by_high]
     for r in range(len(low)):
         if low[r] > q[0]:
             least = min(least, low_share[r])
             if gaps:
-                before = np.searchsorted(high[by_high], low[r]) - 1
+                before = np.searchsorted(highs, low[r]) - 1
                 if before >= 0:
                     least = min(least, low_share[r] - high_share[by_high[before]])
         if high[r] < q[1]:

@@ -1,0 +1,454 @@
+"""Stored state between batches: snapshots, log and held regions all lead to the very same brokers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from state.config import Config, parse
+from state.errors import InvariantError, StateError
+from state.protocol.arrivals import Arrival, Channel
+from state.protocol.commands import Prune, Rebuild, Tick
+from state.protocol.frame import Frame, Letter, letter_of, read
+from state.protocol.messages import LOCAL
+from state.routing.outcome import Outcome
+from state.routing.region import Region
+from state.storage import store as module
+from state.storage.codec import encode
+from state.storage.sealed import MAGIC
+from state.storage.store import Held, Setups, Store, from_row, to_row
+from state.strategies import negative_approx
+from tests.core.histories import config_text, configs, events
+from tests.core.stored import arrival_of, fields, setups_of
+
+CONTROL = Channel(4, 0, "control")
+COMMANDS: list[Any] = [Tick(), Rebuild(), Prune("network", 3), Prune("off"), Prune("configured")]
+
+
+def whole(region: Region) -> dict[str, object]:
+    """Everything that a region is between two steps."""
+    return {
+        "brokers": {name: (broker.version, fields(broker), encode(broker)) for name, broker in region.brokers.items()},
+        "taught": {
+            (name, other): (link.override, None if learned is None else tuple(part.tolist() for part in learned))
+            for name, broker in region.brokers.items()
+            for other, link in broker.links.items()
+            for learned in [link.heard.learned]
+        },
+        "clock": region.clock,
+        "channels": (region.senders, region.receivers, region.records, region.delivered),
+        "quiet": (dict(region.waiting), region.log or []),
+    }
+
+
+def said(outcome: Outcome) -> tuple[object, ...]:
+    """What a step said: the same for the same step."""
+    deliveries = [(one.id, name, hops) for one, name, hops, _ in outcome.deliveries_in_order()]
+    decided = [(one.setup.broker, one.setup.link, one.decision, one.active, one.passive) for one in outcome.decisions]
+    return outcome.letters, deliveries, decided, outcome.counts
+
+
+@st.composite
+def batches(draw: st.DrawFn, config: Config) -> list[list[Arrival]]:
+    """A history with times to live, ticks and commands, cut into batches; some are empty."""
+    history = draw(events(config.overlay.brokers, most=20))
+    cut: list[list[Arrival]] = [[]]
+    time = 0
+    for offset, event in enumerate(history):
+        time += draw(st.integers(0, 3))
+        if event["kind"] == "subscribe" and draw(st.booleans()):
+            event["ttl"] = draw(st.integers(1, 12)) / 1e6
+        cut[-1].append(arrival_of(config, event, offset, time))
+        if draw(st.integers(0, 5)) == 0:
+            command = draw(st.sampled_from(COMMANDS))
+            cut[-1].append(Arrival(CONTROL, offset, time, config.overlay.brokers[0], LOCAL, command))
+        cut += [[] for _ in range(draw(st.sampled_from([0, 0, 1, 1, 2])))]
+    return cut
+
+
+@pytest.fixture(autouse=True)
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rebuilds that take many steps even where little is kept."""
+    monkeypatch.setattr(negative_approx, "STEP", 2)
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_any_mixture_of_workers_and_snapshots_is_the_same_region(data: st.DataObject) -> None:
+    """Batches are taken by two workers and by new ones at random; some attempts fail half-way or after they closed."""
+    config = data.draw(configs())
+    setups = setups_of(config)
+    plain = Region("all", setups)
+    stored: bytes | None = None
+    workers = [Held(), Held()]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "FEWEST_INPUTS", data.draw(st.sampled_from([0, 3, 10])))
+        patch.setattr(module, "MOST_CHUNKS", data.draw(st.sampled_from([2, 1024])))
+        for number, arrivals in enumerate(data.draw(batches(config))):
+            expected = said(plain.take(arrivals, number))
+            plain.records.frame("rows", b"", number)
+            plain.delivered += 1
+            for attempt in data.draw(st.sampled_from(["x", "x", "hx", "cx"])):
+                held = data.draw(st.sampled_from([*workers, Held()]))
+                store = held.open(stored, "all", setups, 1, number)
+                if attempt == "h":  # fails half-way
+                    store.region.take(arrivals[: len(arrivals) // 2], number)
+                    continue
+                assert said(store.region.take(arrivals, number)) == expected
+                store.region.records.frame("rows", b"", number)
+                store.region.delivered += 1
+                closed = store.close()
+                held.keep(store, number)
+                if attempt == "x":  # otherwise the bytes were lost
+                    stored = closed
+            plain.log = []
+            assert whole(store.region) == whole(plain)
+            store.region.check()
+            if data.draw(st.integers(0, 3)) == 0:
+                assert whole(Store.open(stored, "all", setups, 1).region) == whole(plain)
+
+
+# Two regions
+
+
+def letters(outcome: Outcome, offset: int) -> Iterator[Arrival]:
+    """The letters of a step as arrivals at the other region."""
+    for channel, frame in outcome.letters:
+        opened = read(frame)
+        assert isinstance(opened, Frame)
+        letter = letter_of(opened)
+        assert isinstance(letter, Letter)
+        sender, receiver = channel.split(">")
+        yield Arrival(Channel(1, 0, channel), offset, 0, receiver, sender, letter)
+
+
+@settings(max_examples=20)
+@given(st.data())
+def test_regions_that_are_stored_after_every_batch_equal_regions_that_never_are(data: st.DataObject) -> None:
+    """Two regions and the letters between them; the numbers and checksums of their channels survive."""
+    table = data.draw(st.sampled_from(['"union"', '"negative"', '"mics"', '"auto"']))
+    config = parse(config_text([("b0", "b1"), ("b1", "b2"), ("b2", "b3")], table))
+    sides: dict[str, Setups] = {"west": setups_of(config, ["b0", "b1"]), "east": setups_of(config, ["b2", "b3"])}
+    plain = {name: Region(name, setups) for name, setups in sides.items()}
+    stored: dict[str, bytes | None] = dict.fromkeys(sides)
+    held = Held()
+    post: dict[str, list[Arrival]] = {"west": [], "east": []}
+    for number, event in enumerate([*data.draw(events(config.overlay.brokers, most=20)), *[None] * 3]):
+        sent: dict[str, list[Arrival]] = {"west": [], "east": []}
+        for name, setups in sides.items():
+            fresh = [arrival_of(config, event, number)] if event is not None and event["broker"] in setups else []
+            arrivals = [*post[name], *fresh]
+            store = held.open(stored[name], name, setups, 1, number)
+            outcome = store.region.take(arrivals, number)
+            assert said(outcome) == said(plain[name].take(arrivals, number))
+            stored[name] = store.close()
+            plain[name].log = []
+            if data.draw(st.booleans()):
+                held.keep(store, number)
+            if event is None or data.draw(st.integers(0, 4)) == 0:
+                assert whole(store.region) == whole(plain[name])
+            other = "east" if name == "west" else "west"
+            sent[other] += letters(outcome, number)
+            again = list(post[name])  # letters that Kafka repeats change nothing
+            assert not Store.open(stored[name], name, setups, 1).region.take(again, number).letters
+        post = sent
+
+
+# One by one
+
+
+CONFIG = parse(config_text([("b0", "b1"), ("b1", "b2")], '"union"'))
+SETUPS = setups_of(CONFIG)
+
+
+def subscribe(broker: str, number: int) -> Arrival:
+    where = {"x": [number % 8, 7]}
+    event = {"kind": "subscribe", "broker": broker, "client": "ann", "id": f"s{number}", "where": where}
+    return arrival_of(CONFIG, event, number, number)
+
+
+def after(stored: bytes | None, *arrivals: Arrival, held: Store | None = None) -> tuple[bytes, Store]:
+    store = Store.open(stored, "all", SETUPS, 1, held)
+    store.region.take(arrivals)
+    return store.close(), store
+
+
+def versions(store: Store) -> dict[str, tuple[int, int]]:
+    return {name: (store.region.brokers[name].version, snapshot) for name, snapshot in store._snapshots.items()}
+
+
+def test_a_region_begins_from_nothing() -> None:
+    stored, store = after(None)
+    assert store.opened == "new" and versions(store) == {"b0": (0, 0), "b1": (0, 0), "b2": (0, 0)}
+    assert len(store.region.brokers["b0"].subscriptions) == 0
+    again = Store.open(stored, "all", SETUPS, 1)
+    assert again.opened == "decode" and whole(again.region) == whole(store.region)
+
+
+EVENT = {"kind": "subscribe", "broker": "b0", "client": "ann", "id": "s0", "where": {"x": [0, 7]}}
+
+
+def renewals(stored: bytes | None, count: int) -> tuple[bytes, Store]:
+    """So many batches with one input of b0 each; the first is an input of the others too."""
+    stored, store = after(stored)
+    for offset in range(count):
+        stored, store = after(stored, arrival_of(CONFIG, EVENT, offset, offset))
+    return stored, store
+
+
+def test_brokers_take_snapshots_independently(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All brokers hear of the first; renewals are inputs of one broker only."""
+    monkeypatch.setattr(module, "FEWEST_INPUTS", 5)
+    stored, store = renewals(None, 6)
+    assert versions(store) == {"b0": (6, 6), "b1": (1, 0), "b2": (1, 0)}
+    assert whole(Store.open(stored, "all", SETUPS, 1).region) == whole(store.region)
+
+
+def test_chunks_that_every_broker_has_a_later_snapshot_of_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first chunk is needed by b1 and b2; the last stays for workers that are one batch behind."""
+    monkeypatch.setattr(module, "FEWEST_INPUTS", 5)
+    stored, store = renewals(None, 6)
+    assert [chunk.versions["b0"] for chunk, _ in store._log] == [(0, 1), (5, 6)]
+    assert len(from_row(stored, "all").log) == 2
+
+
+def test_a_quiet_broker_does_not_hold_back_the_log_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the log is too long, every broker in it takes a snapshot."""
+    monkeypatch.setattr(module, "FEWEST_INPUTS", 5)
+    monkeypatch.setattr(module, "MOST_CHUNKS", 3)
+    _, store = renewals(None, 4)
+    assert versions(store) == {"b0": (4, 4), "b1": (1, 1), "b2": (1, 1)} and len(store._log) == 1
+    monkeypatch.setattr(module, "MOST_CHUNKS", 1024)
+    monkeypatch.setattr(module, "FEWEST_INPUTS", 2)
+    stored, _ = after(None)
+    batch = [arrival_of(CONFIG, EVENT, offset, offset) for offset in range(11)]
+    _, store = after(stored, *batch)
+    assert versions(store) == {"b0": (11, 11), "b1": (1, 1), "b2": (1, 1)} and store._log == []
+
+
+def test_batches_without_inputs_write_no_chunk() -> None:
+    stored, store = after(None, subscribe("b0", 1))
+    publication = arrival_of(CONFIG, {"kind": "publish", "broker": "b2", "id": "p", "at": AT}, 9, 9)
+    again, other = after(stored, publication, held=store)
+    assert other.opened == "hit" and from_row(again, "all").log == from_row(stored, "all").log
+    assert Store.open(again, "all", SETUPS, 1).region.clock == 9
+
+
+AT = {"x": 5, "y": 5, "colour": "red"}
+
+
+def test_a_worker_that_is_behind_catches_up() -> None:
+    stored, held = after(None, subscribe("b0", 1))
+    for number in range(2, 5):
+        stored, _ = after(stored, subscribe("b1", number))
+    caught = Store.open(stored, "all", SETUPS, 1, held)
+    assert caught is held and caught.opened == "catch-up"
+    assert whole(caught.region) == whole(Store.open(stored, "all", SETUPS, 1).region)
+
+
+def test_a_worker_that_is_too_far_behind_decodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chunk that it would have to replay was dropped."""
+    monkeypatch.setattr(module, "FEWEST_INPUTS", 0)
+    stored, held = after(None, subscribe("b0", 1))
+    for number in range(2, 5):
+        stored, last = after(stored, subscribe("b1", number))
+    opened = Store.open(stored, "all", SETUPS, 1, held)
+    assert opened is not held and opened.opened == "decode"
+    assert whole(opened.region) == whole(last.region)
+
+
+def test_a_worker_that_failed_half_way_is_not_trusted() -> None:
+    """Its region has taken steps that were never stored, or stopped in the middle of one."""
+    stored, held = after(None, subscribe("b0", 1))
+    Store.open(stored, "all", SETUPS, 1, held).region.take([subscribe("b0", 2)])
+    opened = Store.open(stored, "all", SETUPS, 1, held)
+    assert opened.opened == "decode" and len(opened.region.brokers["b0"].subscriptions) == 1
+
+
+def test_a_worker_whose_last_batch_was_lost_is_not_trusted() -> None:
+    """It closed, but the bytes were not kept; the batch is repeated from what is stored."""
+    stored, held = after(None, subscribe("b0", 1))
+    lost, held = after(stored, subscribe("b0", 2), held=held)
+    again, store = after(stored, subscribe("b0", 2), held=held)
+    assert store.opened == "decode" and again == lost
+
+
+def test_a_worker_with_another_history_is_not_trusted() -> None:
+    begun, _ = after(None)
+    one, _ = after(begun, subscribe("b0", 1))
+    _, other = after(begun, subscribe("b0", 2))
+    opened = Store.open(one, "all", SETUPS, 1, other)
+    assert opened is not other and [row.name.id for row in opened.region.brokers["b0"].subscriptions] == ["s1"]
+
+
+def test_a_region_is_not_stored_in_the_middle_of_a_step() -> None:
+    store = Store.open(None, "all", SETUPS, 1)
+    store.region.feed(subscribe("b0", 1))
+    with pytest.raises(InvariantError, match="all is stored while messages wait"):
+        store.close()
+
+
+def test_sizes_are_those_of_what_is_stored() -> None:
+    stored, store = after(None, subscribe("b0", 1))
+    head, log, parts = from_row(stored, "all")
+    expected = {key: len(part) for key, part in parts.items()} | {"head": len(head), "log": sum(map(len, log))}
+    assert store.sizes == expected and set(expected) > {"b1/b0", "b1/b2", "b1/.ledger", "b1/.subscriptions"}
+
+
+class Reads(dict[str, bytes]):
+    """Parts somewhere else, that say what is read and written."""
+
+    def __init__(self, parts: dict[str, bytes]) -> None:
+        super().__init__(parts)
+        self.touched: Counter[str] = Counter()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.touched[f"get {key}"] += 1
+        return super().get(key, default)
+
+    def __setitem__(self, key: str, part: bytes) -> None:
+        self.touched[f"put {key}"] += 1
+        super().__setitem__(key, part)
+
+
+def test_parts_are_read_and_written_only_where_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FEWEST_INPUTS", 5)
+    stored, store = renewals(None, 5)
+    parts = Reads(dict(from_row(stored, "all").parts))
+    opened = Store.load(from_row(stored, "all")._replace(parts=parts), "all", SETUPS, 1, store)
+    assert opened.opened == "hit" and not parts.touched
+    opened.region.take([arrival_of(CONFIG, EVENT, 5, 5)])
+    opened.save()
+    assert parts.touched == Counter(["put b0/.subscriptions", "put b0/.ledger", "put b0/b1"])
+
+
+# What a worker holds
+
+
+def test_regions_that_were_not_seen_for_long_are_evicted() -> None:
+    held = Held(unseen=3)
+    for name, batch in (("one", 1), ("two", 2), ("two", 3), ("two", 4), ("two", 5)):
+        store = held.open(None, name, SETUPS, 1, batch)
+        store.close()
+        held.keep(store, batch)
+        assert len(held) == (1 if (name, batch) in (("one", 1), ("two", 5)) else 2)
+
+
+def test_hits_catch_ups_and_decodes_are_counted() -> None:
+    one, two = Held(), Held()
+    stored: bytes | None = None
+    for batch, worker in enumerate([one, one, two, one, two]):
+        store = worker.open(stored, "all", SETUPS, 1, batch)
+        store.region.take([subscribe("b0", batch)])
+        stored = store.close()
+        worker.keep(store, batch)
+    assert one.counts == {"new": 1, "hit": 1, "catch-up": 1} and two.counts == {"decode": 1, "catch-up": 1}
+
+
+def test_a_store_whose_batch_failed_is_not_held() -> None:
+    held = Held()
+    stored, _ = after(None, subscribe("b0", 1))
+    held.keep(held.open(stored, "all", SETUPS, 1, 1), 1)  # never closed: not used either
+    held.open(stored, "all", SETUPS, 1, 2)
+    assert held.counts == {"decode": 2} and len(held) == 0
+
+
+def test_another_epoch_or_region_is_held_by_itself() -> None:
+    held = Held()
+    for name, epoch in (("all", 1), ("all", 2), ("other", 1)):
+        store = held.open(None, name, SETUPS, epoch, 1)
+        store.close()
+        held.keep(store, 1)
+    assert len(held) == 3
+
+
+# What cannot be trusted
+
+
+@pytest.fixture(scope="module")
+def row() -> bytes:
+    stored, _ = after(None, subscribe("b0", 1), subscribe("b1", 2))
+    stored, _ = after(stored, subscribe("b2", 3))
+    return after(stored, subscribe("b2", 4))[0]
+
+
+def test_damaged_state_is_refused(row: bytes) -> None:
+    """Each kind of place: the row, its head, a chunk, a part."""
+    head, log, parts = from_row(row, "all")
+    flipped = bytes([log[0][-1] ^ 1])
+    wrong = {
+        "region all is damaged": row[:-5],
+        "region all is damaged: .*decode": row.replace(b"b1/b2", b"b1/b\xff"),
+        "does not begin as state of Lacuna": b"",
+        "region all is damaged: decompression error": to_row(from_row(row, "all")._replace(head=head[:-3])),
+        "the log has 1 chunks, not 2": to_row(from_row(row, "all")._replace(log=log[1:])),
+        "chunk 1 of the log": to_row(from_row(row, "all")._replace(log=[log[0][:-1] + flipped, *log[1:]])),
+        "chunk 1": to_row(from_row(row, "all")._replace(log=log[::-1])),
+        "part b1/b2, is damaged: it is not": to_row(from_row(row, "all")._replace(parts=dict(parts) | {"b1/b2": b"?"})),
+        "part b1/b2, is damaged: it is missing": to_row(
+            from_row(row, "all")._replace(parts={key: part for key, part in parts.items() if key != "b1/b2"})
+        ),
+    }
+    for message, stored in wrong.items():
+        with pytest.raises(StateError, match=message) as raised:
+            Store.open(stored, "all", SETUPS, 1)
+        assert "Remedy" in str(raised.value) and "region all" in str(raised.value)
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_any_damage_is_noticed(row: bytes, data: st.DataObject) -> None:
+    """A flipped byte or a cut anywhere is refused, or changes nothing."""
+    blob = bytearray(row)
+    if data.draw(st.booleans()):
+        blob = blob[: data.draw(st.integers(0, len(blob) - 1))]
+    else:
+        blob[data.draw(st.integers(0, len(blob) - 1))] ^= data.draw(st.integers(1, 255))
+    try:
+        survived = Store.open(bytes(blob), "all", SETUPS, 1)
+    except StateError:
+        return
+    assert whole(survived.region) == whole(Store.open(row, "all", SETUPS, 1).region)
+
+
+def test_unknown_formats_are_refused(row: bytes) -> None:
+    of_row = row[: len(MAGIC)] + b"\x09" + row[len(MAGIC) + 1 :]
+    head = from_row(row, "all").head
+    of_head = to_row(from_row(row, "all")._replace(head=head[: len(MAGIC)] + b"\x09" + head[len(MAGIC) + 1 :]))
+    for stored in (of_row, of_head):
+        with pytest.raises(StateError, match=r"region all has version 9 .*Remedy"):
+            Store.open(stored, "all", SETUPS, 1)
+
+
+def test_state_of_something_else_is_refused(row: bytes) -> None:
+    with pytest.raises(StateError, match="belongs to the region all, not to other"):
+        Store.open(row, "other", SETUPS, 1)
+    with pytest.raises(StateError, match="belongs to the epoch 1, not to 2"):
+        Store.open(row, "all", SETUPS, 2)
+    with pytest.raises(StateError, match="another configuration"):
+        Store.open(row, "all", {"b0": SETUPS["b0"]}, 1)
+
+
+def test_the_order_of_brokers_and_links_is_no_part_of_the_configuration(row: bytes) -> None:
+    turned = {name: dict(reversed(links.items())) for name, links in reversed(SETUPS.items())}
+    opened = Store.open(row, "all", turned, 1)
+    assert whole(opened.region) == whole(Store.open(row, "all", SETUPS, 1).region)
+
+
+def test_another_configuration_is_refused_and_shown_even_if_the_region_is_held() -> None:
+    stored, held = after(None, subscribe("b0", 1))
+    other = setups_of(parse(config_text([("b0", "b1"), ("b1", "b2")], '"flood"')))
+    with pytest.raises(StateError, match=r"(?s)b0 was written for another configuration.*union.*flood.*Remedy"):
+        Store.open(stored, "all", other, 1, held)
+
+
+def test_a_migrated_head_is_read(row: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is added to the head comes last, with a default; more than that takes a migration."""
+    monkeypatch.setattr(module, "FORMAT", 2)
+    monkeypatch.setattr(module, "MIGRATIONS", {1: lambda payload: payload})
+    assert Store.open(row, "all", SETUPS, 1).opened == "decode"
