@@ -23,14 +23,17 @@ from kafka.errors import KafkaError
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from access.topics import ensure_topics, partition_counts
+from state.config import Config
 from state.errors import LacunaError
 from state.protocol.commands import TICK
 from streaming.archive import archive_query, stopped_on_purpose
 from streaming.causes import cause_in
+from streaming.checkpoint import adopt
 from streaming.claims import NOTHING, claim, release
 from streaming.paths import absolute
 from streaming.pipeline import INPUTS, Engine, router_query, session
-from streaming.settings import Settings
+from streaming.settings import Settings, Spread
 
 BETWEEN_LOOKS = 0.2
 PATIENCE = 60.0
@@ -38,6 +41,15 @@ PATIENCE = 60.0
 
 class JobFailed(LacunaError):
     """A query died; the text says why and what to do."""
+
+
+def settings_of(config: Config, engine: Engine) -> Settings:
+    """Create the missing topics, and return the settings of the configured checkpoint, which is made if it is new."""
+    kafka = config.kafka
+    ensure_topics(kafka.bootstrap, kafka.prefix)
+    counts = partition_counts(kafka.bootstrap, kafka.prefix)
+    spread = Spread(counts["links"], counts["records"], counts["deliveries"])
+    return adopt(config, engine.partitions, engine.cores, spread)
 
 
 @dataclass

@@ -29,14 +29,13 @@ from lacuna.cli.config_file import parse_strategy
 from lacuna.cli.console import console
 from lacuna.cli.options import Args, Parser, add_json
 from lacuna.cli.progress import Step, steps
-from lacuna.cli.run import settings_of
 from lacuna.local import local_kafka, spark_jars
 from producers.sender import Sender
 from producers.workloads import Event, Workload
 from state.config import Config, parse
 from state.storage.rows import TABLES
 from streaming.pipeline import Engine
-from streaming.service import Service
+from streaming.service import Service, settings_of
 
 CONFIG = """\
 [space]

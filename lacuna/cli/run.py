@@ -13,18 +13,16 @@ from datetime import UTC, datetime, timedelta
 
 from rich.status import Status
 
-from access.topics import ensure_topics, partition_counts
 from lacuna.cli.config_file import read_config, warn
 from lacuna.cli.console import STDERR, say
 from lacuna.cli.options import Args, Parser, add_config, add_json
 from lacuna.local import spark_jars
 from state.config import Config
 from state.errors import LacunaError
-from streaming.checkpoint import adopt
 from streaming.maintenance import next_due
 from streaming.pipeline import Engine
-from streaming.service import Service
-from streaming.settings import Settings, Spread
+from streaming.service import Service, settings_of
+from streaming.settings import Settings
 
 LOWEST_PRIORITY = ("nice", "-n", "19")
 """Put before a command that is to take only the time that nothing else needs."""
@@ -121,15 +119,6 @@ def service_of(config: Config, args: Args) -> Service:
     writer = config.lake.writer or ("rust" if local else "spark")
     router, archive = args.only != "archive", args.only != "router"
     return Service(settings, engine, router, archive, writer, args.tick, say)
-
-
-def settings_of(config: Config, engine: Engine) -> Settings:
-    """Create the missing topics, and return the settings of the configured checkpoint."""
-    kafka = config.kafka
-    ensure_topics(kafka.bootstrap, kafka.prefix)
-    counts = partition_counts(kafka.bootstrap, kafka.prefix)
-    spread = Spread(counts["links"], counts["records"], counts["deliveries"])
-    return adopt(config, engine.partitions, engine.cores, spread)
 
 
 def serve(config: Config, args: Args) -> int:
