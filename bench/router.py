@@ -220,10 +220,33 @@ class Bench:
         """Seconds of four hops without the archive."""
         with self.service(config) as service:
             seconds = self._hops(config, service, "alone")
-            self.report.details[f"batch_ms_{config.kafka.prefix}"] = service.query("router").recentProgress[-1][
-                "durationMs"
-            ]
+            last = service.query("router").recentProgress[-1]
+            self.report.details[f"batch_ms_{config.kafka.prefix}"] = last["durationMs"]
+            self._spread_load(config, service)
         return seconds
+
+    def _spread_load(self, config: Config, service: Service) -> None:
+        """Publications per second where all five brokers have clients and publishers: the case for more regions."""
+        send(config, list(Workload("uniform", 2_000, 0, cancelled=0.0).events(config)))
+        service.wait(service.quiet)
+        rates = []
+        for repeat in range(self.repeats + 1):
+            events = [
+                {**event, "id": f"{repeat}-{event['id']}"}
+                for event in Workload("uniform", 0, 5_000, seed=repeat).events(config)
+            ]
+            rates.append(len(events) / self._busy_seconds(config, service, events))
+        rates_by_regions = self.report.details.setdefault("publications_per_s_by_regions", {})
+        rates_by_regions[len(service.settings.parts)] = round(median(rates[1:]))
+
+    def _busy_seconds(self, config: Config, service: Service, events: list[dict[str, Any]]) -> float:
+        """Seconds of all batches that these events took, letters between regions included."""
+        query = service.query("router")
+        before = query.lastProgress["batchId"] if query.lastProgress else -1
+        send(config, events)
+        service.wait(service.quiet)
+        batches = [p for p in query.recentProgress if p["batchId"] > before and p["numInputRows"]]
+        return float(sum(p["durationMs"]["triggerExecution"] for p in batches) / 1000)
 
     def _hops(self, config: Config, service: Service, tag: str) -> float:
         """Seconds from a publication at one end to its delivery at the other."""

@@ -14,7 +14,9 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-OURS = re.compile(r"(?:state|streaming|producers)\.\w+\.\w+: (.+?)(?=\n\S*\s*at |\n\tat |\n\n|\nDriver stack|$)", re.S)
+OURS = re.compile(
+    r"(?:state|access|streaming|producers)\.\w+\.\w+: (.+?)(?=\n\S*\s*at |\n\tat |\n\n|\nDriver stack|$)", re.S
+)
 
 
 AGAIN = "Remedy: the job can be started again, nothing is lost; if it stops there again, report this message"

@@ -44,7 +44,7 @@ class JobFailed(LacunaError):
 
 
 def settings_of(config: Config, engine: Engine) -> Settings:
-    """Create the missing topics, and return the settings of the configured checkpoint."""
+    """Create the missing topics, and return the settings of the configured checkpoint, which is made if it is new."""
     kafka = config.kafka
     ensure_topics(kafka.bootstrap, kafka.prefix)
     counts = partition_counts(kafka.bootstrap, kafka.prefix)

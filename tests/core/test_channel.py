@@ -1,4 +1,4 @@
-"""Each message of a channel is applied exactly once, in order; a gap or a newer epoch stops the job."""
+"""Frames and channels: each letter is applied exactly once, in order; a gap, a fork or a newer epoch stops the job."""
 
 from __future__ import annotations
 
@@ -7,96 +7,169 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from state.errors import InvariantError
-from state.protocol.channel import Inbox, Mark
+from state.protocol.channel import Receiver, Sender
+from state.protocol.events import Reject
+from state.protocol.frame import (
+    HEAD,
+    START,
+    VERSION,
+    Content,
+    Frame,
+    Letter,
+    bodies_of_letters,
+    body_of_rows,
+    letter_of,
+    read,
+    rows_of,
+    write,
+)
+from state.protocol.messages import Cause, Change, Name, Publish, RangeChange, Unsubscribe
+from state.protocol.wire import Packed, pack, unpack
+
+NAME = Name("oslo", "ann", "s1")
+MESSAGES = [
+    Publish("p1", (1, -2), b'"x"', 5, "3:7", "rome", 2, 6, (("trace", b"\x00"),)),
+    Unsubscribe(NAME, None, Cause(NAME, Change.EXPIRE, 8, 9), 3),
+    RangeChange(NAME, ((1, 2), (5, 5)), ((9, 12),), Cause(NAME, Change.REPLACE, 8, 9), 1),
+]
 
 
-def test_messages_in_order_are_all_applied() -> None:
-    inbox = Inbox()
-    assert all(inbox.take("oslo", 7, number) for number in range(1, 6))
-    assert inbox.marks == {"oslo": Mark(7, 5)}
+def letters(count: int, epoch: int = 1, channel: str = "oslo>rome") -> list[Letter]:
+    """The letters of a channel, each with one message."""
+    sender, found = Sender(channel, epoch), []
+    for number in range(count):
+        body = next(bodies_of_letters([pack(Publish(f"p{number}", (number,)))]))
+        frame = read(sender.frame("letter", body, batch=number))
+        assert isinstance(frame, Frame)
+        letter = letter_of(frame)
+        assert isinstance(letter, Letter)
+        found.append(letter)
+    return found
+
+
+# frames
+
+
+def test_a_frame_is_read_as_it_was_written() -> None:
+    content = Content(7, 3, "oslo>rome", 4, b"12345678", "letter", b"body")
+    value, checksum = write(content)
+    assert read(value) == Frame(content, checksum)
+
+
+def test_a_letter_keeps_every_field_of_its_messages() -> None:
+    [body] = bodies_of_letters(map(pack, MESSAGES))
+    frame = read(Sender("oslo>rome", 7).frame("letter", body, 3))
+    assert isinstance(frame, Frame)
+    letter = letter_of(frame)
+    assert isinstance(letter, Letter)
+    assert [unpack(packed, 2) for packed in letter.messages] == MESSAGES
+    assert (letter.epoch, letter.batch, letter.number, letter.previous) == (7, 3, 1, START)
+    assert letter.checksum == frame.checksum
+
+
+def test_rows_come_back() -> None:
+    frame = read(Sender("oslo", 7).frame("rows", body_of_rows("routes", 3, b"stream"), 3))
+    assert isinstance(frame, Frame)
+    rows = rows_of(frame)
+    assert (rows.table, rows.rows, rows.stream) == ("routes", 3, b"stream")
+
+
+@given(st.binary() | st.binary().map(lambda data: b"LF\x01" + data))
+def test_reading_never_raises(value: bytes) -> None:
+    assert isinstance(read(value), Reject)
+
+
+@given(st.data())
+def test_any_changed_byte_is_noticed(data: st.DataObject) -> None:
+    value = bytearray(Sender("oslo>rome", 7).frame("letter", b"body", 3))
+    value[data.draw(st.integers(0, len(value) - 1))] ^= data.draw(st.integers(1, 255))
+    found = read(bytes(value))
+    assert isinstance(found, Reject) and found.rule == "foreign"
+
+
+def test_a_later_version_is_named() -> None:
+    value = bytearray(Sender("oslo>rome", 7).frame("letter", b"", 3))
+    value[HEAD - 1] = VERSION + 1
+    found = read(bytes(value))
+    assert isinstance(found, Reject) and f"version {VERSION + 1}, this program knows {VERSION}" in found.message
+
+
+def test_a_letter_that_is_none_is_a_reject() -> None:
+    frame = read(Sender("oslo>rome", 7).frame("letter", b"{}", 3))
+    assert isinstance(frame, Frame)
+    assert isinstance(letter_of(frame), Reject)
+
+
+@given(st.lists(st.integers(0, 60)), st.integers(1, 200))
+def test_letters_are_cut_below_their_limit_and_lose_nothing(sizes: list[int], most: int) -> None:
+    """However many and however long: every message once, in order; only a single message exceeds the limit."""
+    messages: list[Packed] = [pack(Publish(f"p{k}", (k,), bytes(size))) for k, size in enumerate(sizes)]
+    bodies = list(bodies_of_letters(messages, most))
+    found: list[Packed] = []
+    for body in bodies:
+        frame = read(Sender("oslo>rome", 7).frame("letter", body, 3))
+        assert isinstance(frame, Frame)
+        letter = letter_of(frame)
+        assert isinstance(letter, Letter) and letter.messages
+        assert len(body) <= most + 5 or len(letter.messages) == 1
+        found += letter.messages
+    assert found == messages
+    assert len(bodies) == len(messages) or most > 20
+
+
+# channels
+
+
+def test_letters_in_order_are_all_applied() -> None:
+    receiver = Receiver("oslo>rome", 1)
+    assert all(receiver.accept(letter) for letter in letters(5))
+    assert receiver.number == 5
 
 
 @given(st.lists(st.integers(1, 6)))
-def test_whatever_is_repeated_each_message_is_applied_once(repeats: list[int]) -> None:
-    inbox = Inbox()
-    applied, last = [], 0
-    for back in repeats:
-        last += 1
-        for number in range(max(1, last - back), last + 1):
-            if inbox.take("oslo", 1, number):
-                applied.append(number)
-    assert applied == list(range(1, last + 1))
+def test_whatever_is_repeated_each_letter_is_applied_once(repeats: list[int]) -> None:
+    receiver, sent, applied = Receiver("oslo>rome", 1), letters(len(repeats)), []
+    for last, back in enumerate(repeats, 1):
+        applied += [letter.number for letter in sent[max(0, last - back) : last] if receiver.accept(letter)]
+    assert applied == list(range(1, len(repeats) + 1))
 
 
-@pytest.mark.parametrize(("last", "number"), [(0, 2), (1, 3), (5, 99)])
+@pytest.mark.parametrize(("last", "number"), [(0, 2), (1, 3), (5, 9)])
 def test_a_gap_stops_and_changes_nothing(last: int, number: int) -> None:
-    inbox = Inbox({"oslo": Mark(1, last)})
-    with pytest.raises(InvariantError, match=f"jumps from message {last} to {number}.*Remedy"):
-        inbox.take("oslo", 1, number)
-    assert inbox.marks == {"oslo": Mark(1, last)}
+    receiver, sent = Receiver("oslo>rome", 1), letters(10)
+    for letter in sent[:last]:
+        receiver.accept(letter)
+    before = receiver.number, receiver.checksum
+    with pytest.raises(InvariantError, match=f"jumps from letter {last} to {number}.*Remedy"):
+        receiver.accept(sent[number - 1])
+    assert (receiver.number, receiver.checksum) == before
 
 
-def test_a_channel_begins_with_message_one() -> None:
-    with pytest.raises(InvariantError, match="jumps"):
-        Inbox().take("oslo", 1, 2)
-    assert Inbox().take("oslo", 1, 1)
+def test_a_fork_shows_at_its_first_new_number() -> None:
+    """A restored copy went on by itself: the next letter names another predecessor."""
+    receiver, sent = Receiver("oslo>rome", 1), letters(3)
+    other = Sender("oslo>rome", 1, 1, sent[0].checksum)
+    forked = [read(other.frame("letter", next(bodies_of_letters([pack(Publish(id, (1,)))])), 0)) for id in "xy"]
+    assert all(receiver.accept(letter) for letter in sent[:2])
+    for frame in forked:
+        assert isinstance(frame, Frame)
+        letter = letter_of(frame)
+        assert isinstance(letter, Letter)
+        with pytest.raises(InvariantError, match=r"letter 2 of the channel oslo>rome is not .* old copy.*Remedy"):
+            receiver.accept(letter)
+    assert receiver.accept(sent[2])
 
 
-@pytest.mark.parametrize("number", [1, 5, 6, 99])
+@pytest.mark.parametrize("number", [1, 5, 6, 9])
 def test_a_newer_epoch_stops_whatever_the_number(number: int) -> None:
-    inbox = Inbox({"oslo": Mark(7, 5)})
+    receiver = Receiver("oslo>rome", 7, 5, b"checksum")
     with pytest.raises(InvariantError, match=r"in epoch 8, this state in 7.*Remedy"):
-        inbox.take("oslo", 8, number)
-    assert inbox.marks == {"oslo": Mark(7, 5)}
+        receiver.accept(letters(9, epoch=8)[number - 1])
+    assert (receiver.number, receiver.checksum) == (5, b"checksum")
 
 
-@pytest.mark.parametrize("number", [1, 5, 6, 99])
+@pytest.mark.parametrize("number", [1, 5, 6, 9])
 def test_a_leftover_of_an_older_epoch_is_ignored_whatever_the_number(number: int) -> None:
-    inbox = Inbox({"oslo": Mark(7, 5)})
-    assert not inbox.take("oslo", 6, number)
-    assert inbox.marks == {"oslo": Mark(7, 5)}
-    assert inbox.take("oslo", 7, 6)
-
-
-def test_the_receivers_own_epoch_judges_the_first_message_too() -> None:
-    inbox = Inbox()
-    assert not inbox.take("oslo", 6, 3, own=7)
-    assert inbox.marks == {}
-    with pytest.raises(InvariantError, match="epoch"):
-        inbox.take("oslo", 8, 1, own=7)
-    with pytest.raises(InvariantError, match="jumps"):
-        inbox.take("oslo", 7, 2, own=7)
-    assert inbox.take("oslo", 7, 1, own=7)
-
-
-def test_senders_count_apart() -> None:
-    inbox = Inbox()
-    assert inbox.take("oslo", 1, 1)
-    assert inbox.take("rome", 2, 1)
-    assert inbox.take("oslo", 1, 2)
-    assert not inbox.take("rome", 2, 1)
-    assert inbox.marks == {"oslo": Mark(1, 2), "rome": Mark(2, 1)}
-
-
-def test_two_inboxes_share_nothing() -> None:
-    Inbox().take("oslo", 1, 1)
-    assert Inbox().marks == {}
-
-
-def test_a_run_is_applied_at_once() -> None:
-    inbox = Inbox()
-    inbox.take_run("oslo", 1, 1, 4)
-    inbox.take_run("oslo", 1, 5, 1)
-    assert inbox.marks == {"oslo": Mark(1, 5)}
-    assert inbox.take("oslo", 1, 6)
-
-
-def test_a_run_that_begins_with_a_repeat_or_after_a_gap_stops() -> None:
-    inbox = Inbox({"oslo": Mark(1, 4)})
-    with pytest.raises(InvariantError, match="came twice"):
-        inbox.take_run("oslo", 1, 4, 3)
-    with pytest.raises(InvariantError, match="jumps"):
-        inbox.take_run("oslo", 1, 6, 3)
-    with pytest.raises(InvariantError, match="epoch"):
-        inbox.take_run("oslo", 2, 5, 3)
-    assert inbox.marks == {"oslo": Mark(1, 4)}
+    receiver = Receiver("oslo>rome", 7, 5, b"checksum")
+    assert not receiver.accept(letters(9, epoch=6)[number - 1])
+    assert (receiver.number, receiver.checksum) == (5, b"checksum")

@@ -19,11 +19,10 @@ from state.config import parse
 from state.curves.cells import Fitted
 from state.errors import LacunaError, StateError
 from state.space import Attribute, float_key
-from streaming import advance as stage
 from streaming.checkpoint import adopt
 from tests.core.histories import config_text, events
 from tests.core.oracle import Oracle
-from tests.core.shell import Shell
+from tests.core.shell import Shell, forget
 
 TOML = """\
 # a configuration with remarks
@@ -187,9 +186,9 @@ def test_state_in_other_cells_is_refused() -> None:
     shell.send({"kind": "subscribe", "broker": "b0", "client": "ann", "id": "s", "where": {}})
     shell.settle()
     other = Shell(parse(NEW))
-    other.blobs = shell.blobs
+    other.stored = shell.stored
     with pytest.raises(StateError, match="another configuration"):
-        other.memory("b0>b1")
+        other.region("b0")
 
 
 @settings(max_examples=30)
@@ -202,9 +201,9 @@ def test_a_new_checkpoint_rebuilds_everything_from_the_topics(data: st.DataObjec
         oracle.take(event)
         old.send(event)
         old.settle()
-    stage.HELD.clear()
+    forget()
     for topic in ("subscribe", "unsubscribe", "links"):
-        new.topics[new.settings.topic(topic)] = list(old.topics[old.settings.topic(topic)])
+        new.topics[new.settings.topics.of(topic)] = list(old.topic(topic))
     new.clock = old.clock
     new.settle()
     expected = []
@@ -214,5 +213,4 @@ def test_a_new_checkpoint_rebuilds_everything_from_the_topics(data: st.DataObjec
         new.send(shot)
     new.settle()
     assert sorted(new.deliveries()) == sorted(expected)
-    for name in new.group_names():
-        new.memory(name).state.check()
+    new.check()

@@ -413,7 +413,7 @@ def test_metrics_show_the_measured_error_beside_the_promised_one(tmp_path: Path)
 def test_the_streaming_shell_writes_the_same_rows(tmp_path: Path) -> None:
     """Bounds and audits through state at rest, parcels and Arrow tables."""
     config = parse(CHAIN)
-    shell, lines = Shell(config), []
+    shell, lines = Shell(config, regions=1), []
     for k in range(0, 4_000, 200):
         s, four = shifted(k)
         for n, box in enumerate([*four, s]):
@@ -428,7 +428,7 @@ def test_the_streaming_shell_writes_the_same_rows(tmp_path: Path) -> None:
     decided = shell.tables()["decisions"]
     assert [[row[k] for k in key] for row in decided] == [[row[k] for k in key] for row in written]
     assert {row["reason"] for row in decided} >= {"gap", "probably covered", "audited: gap"}
-    metrics = shell.tables()["metrics"]
+    metrics = [row for row in shell.tables()["metrics"] if row["link"] != "*"]
     assert sum(row["wrong"] for row in metrics) > 0
     assert sum(row["promised"] for row in metrics) == pytest.approx(0.96**10 * sum(row["audited"] for row in metrics))
 

@@ -175,13 +175,11 @@ def facts(shell: Shell, name: str) -> Any:
     region.check()
     ends = [*region.senders.values(), *region.receivers.values()]
     numbers = [(end.channel, end.number, end.checksum) for end in ends]
-    asked = [
-        (broker.name, broker.version, link, half.told.asks(), half.heard.asked(), half.sizes(), half.override)
-        for broker in region.brokers.values()
-        for link, half in broker.links.items()
-    ]
-    ledgers = [(b.ledger.standing, b.ledger.ended, list(b.clients)) for b in region.brokers.values()]
-    return region.clock, region.delivered, region.records.number, numbers, asked, ledgers
+    links = [link for broker in region.brokers.values() for link in broker.links.values()]
+    asked = [(link.setup, link.told.asks(), link.heard.asked(), link.sizes(), link.override) for link in links]
+    learned = [[part.tolist() for part in link.heard.learned or ()] for link in links]
+    brokers = [(b.version, b.ledger.standing, b.ledger.ended, list(b.clients)) for b in region.brokers.values()]
+    return region.clock, region.delivered, region.records.number, numbers, learned, asked, brokers
 
 
 def quiet_deliveries(config: Config, shell: Shell) -> list[Any]:

@@ -154,7 +154,7 @@ def check_in_spark(bench: Bench) -> None:
     for table, columns in TABLES.items():
         frame = bench.spark.sql(f"SELECT * FROM delta.`{table_path(bench.where.lake, table)}`")
         assert rows[table] == counted(frame.toArrow())
-        assert {field.name: field.metadata["comment"] for field in frame.schema} == columns
+        assert {field.name: field.metadata["comment"] for field in frame.schema} == {c.name: c.about for c in columns}
         assert "time" not in columns or isinstance(frame.schema["time"].dataType, TimestampType)
     described = bench.spark.sql(f"DESCRIBE TABLE delta.`{table_path(bench.where.lake, 'routes')}`").collect()
     assert {row["col_name"]: row["comment"] for row in described} == TABLES["routes"]

@@ -36,6 +36,7 @@ volume = {{ kind = "int", low = 0, high = 100000 }}
 symbol = {{ kind = "category", values = ["AAPL", "IBM", "MSFT"] }}
 [overlay]
 links = [["paris", "oslo"], ["paris", "rome"], ["paris", "wien"], ["wien", "praha"]]
+regions = [["paris", "oslo", "rome"], ["wien", "praha"]]
 [kafka]
 bootstrap = "{bootstrap}"
 prefix = "{prefix}"

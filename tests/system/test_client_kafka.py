@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 
-from access.topics import ensure_topics
+from access.topics import ensure_topics, partition_counts
 from lacuna.__main__ import main
 from producers.client import Client
 from producers.deliveries import Delivery
@@ -31,10 +31,10 @@ from producers.produce import produce_to_kafka
 from producers.sender import WINDOW
 from producers.workloads import Workload
 from state.config import Config, Kafka, parse
-from state.protocol.commands import Wish, read_wish
+from state.protocol.commands import COMMAND, Prune, Rebuild, read_command
 from state.protocol.events import Context, EventKind, Reject, read
 from state.protocol.messages import Publish, Subscribe, Unsubscribe
-from state.protocol.topics import PRUNE, REBUILD, Topics
+from state.protocol.topics import Topics
 
 pytestmark = pytest.mark.system
 
@@ -186,7 +186,16 @@ def test_numbers_of_partitions_are_chosen(bootstrap: str) -> None:
     described = admin.describe_topics(list(Topics(prefix).all))
     admin.close()
     counts = {topic["name"].split(".")[1]: len(topic["partitions"]) for topic in described}
-    assert counts == {"subscribe": 2, "unsubscribe": 2, "publish": 2, "links": 3, "deliveries": 5, "records": 6}
+    assert counts == {
+        "subscribe": 2,
+        "unsubscribe": 2,
+        "publish": 2,
+        "links": 3,
+        "control": 1,
+        "deliveries": 5,
+        "records": 6,
+    }
+    assert partition_counts(bootstrap, prefix) == counts
 
 
 def test_what_kafka_refuses_to_create_is_one_message(bootstrap: str) -> None:
@@ -493,16 +502,15 @@ def test_a_rebuild_is_asked_for_on_the_links(
 ) -> None:
     asked = run(capsys, "rebuild", "--config", file)
     (record,) = log_of(config.kafka, asked["topic"])
-    assert (asked["asked"], asked["topic"], record.key) == (True, Topics(config.kafka.prefix).links, REBUILD)
+    assert (asked["asked"], asked["topic"]) == (True, Topics(config.kafka.prefix).control)
+    assert record.key.startswith(COMMAND.encode()) and read_command(record.value, ()) == Rebuild()
     assert (record.partition, record.offset) == (asked["partition"], asked["offset"])
     Path(file).write_text(text.replace('prefix = "t', 'prefix = "nobody-t'))
     assert main(["rebuild", "--config", file, "--deadline", "2"]) == 2
     assert "Remedy" in capsys.readouterr().err
 
 
-def test_another_pruning_is_asked_for_on_the_links(
-    config: Config, file: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_pruning_is_asked_for_on_control(config: Config, file: str, capsys: pytest.CaptureFixture[str]) -> None:
     links = ("oslo>paris", "paris>rome")
     named = [word for link in (*links, links[0]) for word in ("--link", link)]
     some = run(capsys, "prune", "network", "--prunings", "7", "--worst", "0.5", *named, "--config", file)
@@ -510,9 +518,10 @@ def test_another_pruning_is_asked_for_on_the_links(
     run(capsys, "prune", "configured", "--link", links[1], "--config", file)
     records = log_of(config.kafka, some["topic"])
     directions = [f"{a}>{b}" for a, b in config.overlay.directions()]
-    wishes = [Wish("network", 7, 0.5, links), Wish("off"), Wish("configured", links=links[1:])]
-    assert [record.key for record in records] == [PRUNE] * 3
-    assert [read_wish(record.value, directions) for record in records] == wishes
+    commands = [Prune("network", 7, 0.5, links), Prune("off"), Prune("configured", links=links[1:])]
+    assert len({record.key for record in records}) == 3
+    assert all(record.key.startswith(COMMAND.encode()) for record in records)
+    assert [read_command(record.value, directions) for record in records] == commands
     assert (some["prune"], some["prunings"], some["worst"], some["links"]) == ("network", 7, 0.5, list(links))
     assert (every["prune"], every["links"], every["offset"]) == ("off", directions, some["offset"] + 1)
     assert "prunings" not in every

@@ -29,7 +29,8 @@ from state.storage.rows import REGION
 from tests.core.oracle import Oracle
 from tests.core.shell import Shell
 from tests.core.test_events import BAD
-from tests.system.live import PROGRAM, Job, check_tables, disk_of, infra, read_topic, text_at, wait_until
+from tests.core.test_shell import facts
+from tests.system.live import PROGRAM, Job, check_tables, disk_of, infra, read_topic, text_at, topic_ends, wait_until
 
 pytestmark = pytest.mark.system
 
@@ -98,10 +99,14 @@ def check_everything(job: Job, events: list[dict[str, Any]]) -> Shell:
 
 
 def check_states(job: Job, shell: Shell) -> None:
-    """The state that Spark stored is, byte for byte, that of the replay."""
+    """The state that Spark stored knows the same as that of the replay; only times taken differ, in a checksum."""
     stored = stored_states(job)
-    assert stored == {part.key: shell.stored[part.name] for part in shell.settings.parts}
+    assert stored.keys() == {part.key for part in shell.settings.parts}
     shell.check()
+    for part in shell.settings.parts:
+        replayed = facts(shell, part.name)
+        shell.stored[part.name] = stored[part.key]
+        assert facts(shell, part.name) == replayed, part.name
 
 
 def stored_states(job: Job) -> dict[str, bytes]:
@@ -228,7 +233,7 @@ def test_killed_again_and_again(job: Job) -> None:
     """kill -9 in the middle of batches, after the Kafka write, during the archive, during start: no trace remains."""
     changes, publications = split(list(Workload("uniform", 150, 200).events(job.config)))
     job.start()
-    send(job, changes)
+    send(job, changes[:50])
     wait_until(lambda: len(job.batches("router")) > 0, "the first batch is planned")
     job.kill()  # in the middle of the first batch
     job.start(wait=False)
@@ -236,15 +241,12 @@ def test_killed_again_and_again(job: Job) -> None:
     job.kill()  # during start
     leave_drafts(job)
     job.start()
-    before = len(read_topic(job.config.kafka.bootstrap, job.topic("links")))
-    wait_until(
-        lambda: (
-            len(read_topic(job.config.kafka.bootstrap, job.topic("links"))) > before
-            and job.batches("router")[-1] > (job.committed("router") or [-1])[-1]
-        ),
-        "letters are written, the batch is not committed",
-    )
+    job.settle()
+    for number in range(50, len(changes)):
+        if writes_before_it_commits(job, changes[number]):
+            break
     job.kill()  # between the router's Kafka write and its commit
+    send(job, changes[number + 1 :])
     job.start()
     job.settle()
     send(job, publications)
@@ -254,6 +256,18 @@ def test_killed_again_and_again(job: Job) -> None:
     job.archive_settled()
     assert job.terminate() == 0
     check_everything(job, changes + publications)
+
+
+def writes_before_it_commits(job: Job, event: dict[str, Any]) -> bool:
+    """Send an event, and return whether its letters were seen in Kafka while their batch was not committed."""
+
+    def letters() -> int:
+        return sum(topic_ends(job.config.kafka.bootstrap, [job.topic("links")]).values())
+
+    before = letters()
+    send(job, [event])
+    wait_until(lambda: letters() > before or job.quiet(), "the event has an effect")
+    return letters() > before and job.batches("router")[-1] > job.committed("router")[-1]
 
 
 def leave_drafts(job: Job) -> None:
