@@ -103,9 +103,9 @@ class Broker:
 
     def rebuild(self) -> bool:
         """Begin to recompute what the strategies of all links keep. Return False, and change nothing, if none does."""
-        begun = any([link.told.rebuild() for link in self.links.values()])
-        self.version += begun
-        return begun
+        begun = sum(link.told.rebuild() for link in self.links.values())  # of every link, not until the first
+        self.version += begun > 0
+        return begun > 0
 
     @property
     def working(self) -> bool:
