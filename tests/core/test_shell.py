@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lacuna.simulate import simulate
 from state.config import Config, parse
 from state.errors import InvariantError, StateError
 from state.protocol.channel import Sender
@@ -20,6 +22,7 @@ from state.protocol.frame import START, bodies_of_letters
 from state.protocol.messages import LOCAL, Publish
 from state.protocol.wire import pack
 from state.routing import region as machine
+from state.space import timestamp_text
 from state.storage.rows import REGION, TABLES
 from state.strategies import negative_approx
 from streaming import step as stage
@@ -111,7 +114,35 @@ def test_any_cut_of_a_sequence_into_batches_gives_the_same_rows(data: st.DataObj
         assert in_order(once.tables()[table]) == in_order(often.tables()[table]), table
 
 
-def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+@settings(max_examples=30)
+@given(st.data())
+def test_one_region_is_the_simulator(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """The same events at the same moments: the same rows in the same order, whatever the batches."""
+    config = data.draw(configs())
+    shell, lines = Shell(config, regions=1), []
+    for number, event in enumerate(data.draw(events(config.overlay.brokers, most=30))):
+        short = {"ttl": 0.004} if event["kind"] == "subscribe" and number % 5 == 0 else {}
+        timed = event | short | {"time": timestamp_text(shell.clock + 1000)}
+        lines.append(json.dumps(timed).encode())
+        shell.send(timed)
+        if data.draw(st.booleans()):
+            shell.run_batch()
+    shell.settle()
+    out = tmp_path_factory.mktemp("simulated")
+    simulate(config, iter(lines), out=out)
+    tables = shell.tables()
+    for table in ("decisions", "routes", "deliveries"):
+        written = [json.loads(line) for line in (out / f"{table}.jsonl").read_text().splitlines()]
+        assert in_order(map(plain, tables[table])) == in_order(written), table
+
+
+def plain(row: dict[str, Any]) -> dict[str, Any]:
+    """A row as the simulator writes it."""
+    texts = {name: None if row[name] is None else json.loads(row[name]) for name in ("witness", "shape") if name in row}
+    return row | texts | {"time": timestamp_text(round(row["time"].timestamp() * 1_000_000))}
+
+
+def in_order(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{k: v for k, v in row.items() if k not in ("batch", "seq")} for row in rows]
 
 

@@ -19,6 +19,7 @@ import polars
 import pytest
 from kafka import KafkaProducer
 
+from access.offsets import topic_spans
 from access.topics import ensure_topics
 from producers.sender import Sender
 from producers.workloads import Workload
@@ -30,7 +31,7 @@ from tests.core.oracle import Oracle
 from tests.core.shell import Shell
 from tests.core.test_events import BAD
 from tests.core.test_shell import facts
-from tests.system.live import PROGRAM, Job, check_tables, disk_of, infra, read_topic, text_at, topic_ends, wait_until
+from tests.system.live import PROGRAM, Job, check_tables, disk_of, infra, read_topic, text_at, wait_until
 
 pytestmark = pytest.mark.system
 
@@ -262,7 +263,7 @@ def writes_before_it_commits(job: Job, event: dict[str, Any]) -> bool:
     """Send an event, and return whether its letters were seen in Kafka while their batch was not committed."""
 
     def letters() -> int:
-        return sum(topic_ends(job.config.kafka.bootstrap, [job.topic("links")]).values())
+        return sum(span.next for span in topic_spans(job.config.kafka.bootstrap, [job.topic("links")]).values())
 
     before = letters()
     send(job, [event])
