@@ -310,7 +310,7 @@ def _check_regions(regions: Regions, tree: Mapping[str, tuple[str, ...]]) -> Non
     listed = [broker for region in regions for broker in region]
     for region in regions:
         for broker in region:
-            if broker not in tree:
+            if not isinstance(broker, str) or broker not in tree:
                 raise ConfigError(where, broker, "the overlay has no such broker", f"use {', '.join(tree)}")
             if listed.count(broker) > 1:
                 raise ConfigError(where, broker, "a broker is in two regions, or twice in one", "list it once")

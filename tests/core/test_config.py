@@ -51,6 +51,11 @@ def overlay(text: str) -> str:
     return f"{SPACE}[overlay]\n{text}\n"
 
 
+def regions(text: str) -> str:
+    """A line of four brokers, cut so."""
+    return overlay(f'links = [["a", "b"], ["b", "c"], ["c", "d"]]\nregions = {text}')
+
+
 def routing(text: str) -> str:
     return f"{GOOD}[routing]\n{text}\n"
 
@@ -283,6 +288,26 @@ BAD: list[tuple[str, str, str, str]] = [
     ("a broker with a long name", overlay(f'brokers = ["{"x" * 129}"]'), "overlay.brokers", "a name is"),
     ("a broker that is a number", overlay("brokers = [1]"), "overlay.brokers", "a name is"),
     ("a link of numbers", overlay("links = [[1, 2]]"), "overlay.links", "a name is"),
+    # regions
+    ("a region of an unknown broker", regions('[["a", "b", "x"], ["c", "d"]]'), "overlay.regions", "no such broker"),
+    ("a region of numbers", regions("[[1, 2], [3, 4]]"), "overlay.regions", "no such broker"),
+    ("a region of lists", regions('[[["a"]], ["b", "c", "d"]]'), "overlay.regions", "no such broker"),
+    ("a region of tables", regions('[[{a = 1}], ["b", "c", "d"]]'), "overlay.regions", "no such broker"),
+    ("a region apart", regions('[["a", "c"], ["b", "d"]]'), "overlay.regions", "joined by links"),
+    ("a region with a hole", regions('[["a", "b", "d"], ["c"]]'), "overlay.regions", "joined by links"),
+    ("a broker in two regions", regions('[["a", "b"], ["b", "c", "d"]]'), "overlay.regions", "in two regions"),
+    ("a broker twice in a region", regions('[["a", "b", "a"], ["c", "d"]]'), "overlay.regions", "twice in one"),
+    ("a broker in no region", regions('[["a", "b"], ["c"]]'), "overlay.regions", "in no region"),
+    ("no regions", regions("[]"), "overlay.regions", "in no region"),
+    ("an empty region", regions('[["a", "b", "c", "d"], []]'), "overlay.regions", "at least one broker"),
+    ("none at all", regions("0"), "overlay.regions", "4 brokers make 1 to 4 regions"),
+    ("fewer than none", regions("-1"), "overlay.regions", "4 brokers make 1 to 4 regions"),
+    ("more regions than brokers", regions("5"), "overlay.regions", "4 brokers make 1 to 4 regions"),
+    ("a fraction of regions", regions("2.0"), "overlay.regions", "chosen, counted or listed"),
+    ("regions as text", regions('"two"'), "overlay.regions", "chosen, counted or listed"),
+    ("regions that are true", regions("true"), "overlay.regions", "chosen, counted or listed"),
+    ("regions as a table", regions('{a = ["b"]}'), "overlay.regions", "chosen, counted or listed"),
+    ("one list of brokers", regions('["a", "b", "c", "d"]'), "overlay.regions", "chosen, counted or listed"),
     # routing
     ("an unknown key of routing", routing('covering = "lazy"'), "routing.covering", "no such key"),
     ("an unknown strategy", routing('strategy = "best"'), "routing.strategy", "no such strategy"),
@@ -382,10 +407,29 @@ def test_what_is_missing_is_not_called_none() -> None:
 def test_the_error_names_the_value_that_is_wrong() -> None:
     assert refused(overlay('links = [["a", "b"], ["b", "c"], ["c", "a"]]')).value == ["c", "a"]
     assert refused(overlay('brokers = ["a", "b", "b"]')).value == "b"
+    assert refused(regions('[["a", "b", "x"], ["c", "d"]]')).value == "x"
+    assert refused(regions('[["a", "c"], ["b", "d"]]')).value == ["a", "c"]
+    assert refused(regions('[["a", "b"], ["c"]]')).value == "d"
+    assert refused(regions("5")).value == 5
     assert refused(attribute("int", "low = 0.5, high = 9")).value == 0.5
     assert refused(routing('strategy = "best"')).value == "best"
     assert refused(routing("remember = -1")).value == -1
     assert refused(lake('writer = "java"')).value == "java"
+
+
+def test_regions_are_chosen_counted_or_listed() -> None:
+    one_each = (("a",), ("b",), ("c",), ("d",))
+    default, auto = parse(regions('"auto"').replace('regions = "auto"', "")), parse(regions('"auto"'))
+    assert default.overlay == auto.overlay
+    assert [auto.overlay.cut(cores) for cores in (1, 2, 4, 99)] == [
+        (("a", "b", "c", "d"),),
+        (("a", "b"), ("c", "d")),
+        one_each,
+        one_each,
+    ]
+    assert {parse(regions("2")).overlay.cut(cores) for cores in (1, 2, 99)} == {(("a", "b"), ("c", "d"))}
+    listed = parse(regions('[["d", "c", "b"], ["a"]]')).overlay
+    assert {listed.cut(cores) for cores in (1, 2, 99)} == {(("d", "c", "b"), ("a",))}
 
 
 def test_an_unknown_link_is_told_which_there_are() -> None:
@@ -438,6 +482,7 @@ KEYS = [
     "prefix",
     "path",
     "bootstrap",
+    "regions",
 ]
 keys = st.sampled_from(KEYS)
 

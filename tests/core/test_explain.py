@@ -24,7 +24,6 @@ from lacuna.simulate import Simulation, Writer
 from state.config import Config, parse
 from state.geometry.boxes import Boxes
 from state.protocol.messages import Name
-from state.routing.link import Link
 from state.routing.told import Told
 from streaming.schemas import SCHEMAS
 from tests.core import naive
@@ -158,7 +157,7 @@ def test_the_files_of_a_seeded_run_are_read_as_they_stand(here: Path) -> None:
     for seed in range(8):
         assert main(["simulate", "events.jsonl", "--out", "out", "--seed", str(seed)]) == 0
         rows = Source(config(), here / "out").decisions(broker="b", link="c")
-        assert [row["seq"] for row in rows] == list(range(4))
+        assert [row["seq"] for row in rows] == sorted({row["seq"] for row in rows})
         turned |= [row["batch"] for row in rows] != [1, 2, 3, 4]
     assert turned
 
@@ -332,12 +331,37 @@ def test_beyond_a_link_that_took_it_back_nobody_says_that_the_client_unsubscribe
     simulated(capsys, PLAIN, *changes)
     first, second = explained(capsys, "s", "--from", "out")["links"]
     assert (first["state"], second["state"]) == ("withheld", "cancelled")
-    assert (second["reason"], second["origin_reason"]) == ("unsubscribed", "replaced")
-    assert "b>c cancelled: taken back by a: replaced" in shown(capsys, "s")
+    cause = {"home": "a", "client": "ann", "subscription": "s"}
+    assert (second["reason"], second["cause"]) == ("taken back", cause)
+    assert "b>c cancelled: taken back by a, because of s of ann at a" in shown(capsys, "s")
     simulated(capsys, PLAIN, *changes, asks("s", (60, 70)), cancel("s"))
     second = explained(capsys, "s", "--from", "out")["links"][1]
-    assert [row["origin_reason"] for row in second["history"]] == [None, "replaced", None, "unsubscribed"]
+    assert [row["reason"] for row in second["history"]] == ["gap", "taken back", "gap", "unsubscribed"]
     assert "b>c cancelled: unsubscribed" in shown(capsys, "s")
+
+
+def test_whoever_caused_it_is_named_beyond_a_link_that_took_it_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Under active covering, a later subscription of another client takes it back."""
+    monkeypatch.chdir(tmp_path)
+    text = PLAIN + '[routing]\nstrategy = {name = "union", covering = "active"}\n'
+    simulated(capsys, text, asks("s", (10, 20)), asks("wide", (0, 50), client="bob"))
+    first, second = explained(capsys, "s", "--from", "out")["links"]
+    wide = {"home": "a", "client": "bob", "subscription": "wide"}
+    assert (first["state"], first["reason"], first["covered_by"]) == ("withheld", "covered by a later one", [wide])
+    assert (first["cause"], second["cause"]) == (wide, wide)
+
+
+def test_a_subscription_that_expired_is_called_so_on_every_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    early, late = ({"time": f"2026-01-01T00:00:0{second}Z"} for second in (0, 9))
+    simulated(capsys, PLAIN, asks("s", (10, 20), ttl=5) | early, asks("t", (90, 95)) | late)
+    links = explained(capsys, "s", "--from", "out")["links"]
+    assert [(link["state"], link["reason"]) for link in links] == [("cancelled", "expired")] * 2
+    assert links[1]["time"] == "2026-01-01T00:00:05Z", "the moment at which it was due"
 
 
 def test_under_mics_a_smaller_replacement_is_still_told(
@@ -430,12 +454,12 @@ def test_one_attribute_is_drawn_as_bars(
     assert main(["explain", "s1", "--from", "out", "--draw", "p.svg", "--attributes", "x", "x"]) == 2
 
 
-# Against the network itself
+# Against the region itself
 
 
 def run_interleaved(config: Config, history: list[dict[str, Any]], folder: Path, seed: int) -> Simulation:
     with ExitStack() as stack:
-        simulation = Simulation(config, Writer(config, folder, stack))
+        simulation = Simulation(config, Writer(folder, stack))
         simulation.interleaved((json.dumps(event).encode() for event in history), seed)
     return simulation
 
@@ -449,10 +473,10 @@ def test_the_rows_of_an_interleaved_run_tell_what_is_active_and_who_covers_the_r
     with tempfile.TemporaryDirectory() as folder:
         simulation = run_interleaved(config, history, Path(folder), data.draw(st.integers(0, 99)))
         source = Source(config, Path(folder))
-        for broker, groups in simulation.network.groups.items():
-            for link, group in groups.items():
-                if isinstance(group, Link) and isinstance(group.told, Told):
-                    same_as_told(config, source.decisions(broker=broker, link=link), group.told)
+        for broker in simulation.region.brokers.values():
+            for name, link in broker.links.items():
+                assert isinstance(link.told, Told)
+                same_as_told(config, source.decisions(broker=broker.name, link=name), link.told)
 
 
 def same_as_told(config: Config, rows: list[dict[str, Any]], told: Told) -> None:
