@@ -25,6 +25,7 @@ REMEDIES = {
     "field": "leave it out, or put it into the payload",
     "filter": 'write an object of ranges such as {"price": [10, 20]}, or a text such as "price < 20 OR volume > 500"',
     "finite": "give a finite number; null is an open end",
+    "foreign": "let only the router write to its internal topics",
     "fraction": "give a whole number, without point or exponent",
     "id": "choose another id",
     "inverted": "exchange the two ends",

@@ -101,11 +101,11 @@ class Broker:
         self._work(effect)
         return effect
 
-    def rebuild(self) -> None:
-        """Begin to recompute what the strategies of all links keep."""
-        self.version += 1
-        for link in self.links.values():
-            link.told.rebuild()
+    def rebuild(self) -> bool:
+        """Begin to recompute what the strategies of all links keep. Return False, and change nothing, if none does."""
+        begun = sum(link.told.rebuild() for link in self.links.values())  # of every link, not until the first
+        self.version += begun > 0
+        return begun > 0
 
     @property
     def working(self) -> bool:

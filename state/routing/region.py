@@ -140,7 +140,7 @@ class Region:
     def feed(self, arrival: Arrival, item: int) -> Outcome:
         """Take one arrival as this item, and leave what it causes on the inner channels."""
         self._outcome.items = item
-        self._arrive(arrival)
+        self._arrive(arrival, settles=False)
         for item, broker, origin, publication in self._run:
             self._route_one(item, broker, origin, publication)
         self._run.clear()
@@ -163,9 +163,9 @@ class Region:
 
     # arrivals
 
-    def _arrive(self, arrival: Arrival) -> None:
+    def _arrive(self, arrival: Arrival, *, settles: bool = True) -> None:
         self.clock = max(self.clock, arrival.time)
-        self._expire_due()
+        self._expire_due(settles)
         match arrival.message:
             case Publish() as publication:
                 self._run.append((self._item(), arrival.broker, arrival.origin, publication))
@@ -225,8 +225,8 @@ class Region:
     def _rebuild(self, item: int) -> None:
         self._flush()
         for broker in self.brokers.values():
-            broker.rebuild()
-            self._input(item, broker, Input(broker.name, REBUILD, 0), Effect())
+            if broker.rebuild():
+                self._input(item, broker, Input(broker.name, REBUILD, 0), Effect())
 
     def _prune(self, item: int, command: Prune) -> None:
         """Change how links prune. It is not logged, because no later input depends on it."""
@@ -236,7 +236,7 @@ class Region:
                 if command.concerns(f"{broker.name}>{name}") and link.prune(command.override):
                     self._touch(item, broker.name, name)
 
-    def _expire_due(self) -> None:
+    def _expire_due(self, settles: bool) -> None:
         """End what is due anywhere in the region; it belongs to the item that comes next."""
         if self.clock < self._due:
             return
@@ -246,7 +246,8 @@ class Region:
             if due is not None and due <= self.clock:
                 entry = Input(broker.name, EXPIRE, self.clock)
                 self._input(self._outcome.items, broker, entry, broker.expire(self.clock))
-                self._settle()
+                if settles:
+                    self._settle()
         self.resume()
 
     def resume(self) -> None:

@@ -18,7 +18,7 @@ from producers.compose import Composer, Revisions, micros
 from producers.errors import REMEDIES, EventRefused
 from state.config import parse
 from state.errors import ConfigError
-from state.protocol.events import KINDS, RULES, Context, Reject, read
+from state.protocol.events import KINDS, RULES, Context, Reject, Source, read
 from state.protocol.messages import Publish, Subscribe
 from state.protocol.topics import Topics
 
@@ -71,10 +71,10 @@ def test_the_json_of_each_kind() -> None:
 def test_the_router_reads_what_was_meant() -> None:
     context = Context(CONFIG.space, CONFIG.overlay.brokers)
     value = composer().compose("subscribe", "oslo", subscribe({"price": [10, 20]}, ttl=2))
-    message = read(context, "subscribe", "oslo", value, 0, 0)
+    message = read(context, "subscribe", "oslo", value, Source(0, 0, "0", 0))
     assert isinstance(message, Subscribe)
     assert message.stamp is not None
-    assert (message.stamp.rev, message.stamp.time, message.expires) == (NOON, NOON, NOON + 2_000_000)
+    assert (message.stamp.rev, message.stamp.time, message.ttl) == (NOON, NOON, 2_000_000)
 
 
 def test_dates_and_numbers_of_numpy_have_a_writing() -> None:
@@ -82,7 +82,7 @@ def test_dates_and_numbers_of_numpy_have_a_writing() -> None:
     value = composer().compose("publish", "oslo", {"id": "p1", "at": at})
     assert json.loads(value)["at"] == {"price": 0.5, "volume": 3, "symbol": "IBM", "seen": "2026-05-01T00:00:00+00:00"}
     context = Context(CONFIG.space, CONFIG.overlay.brokers)
-    assert isinstance(read(context, "publish", "oslo", value, 0, 0), Publish)
+    assert isinstance(read(context, "publish", "oslo", value, Source(0, 0, "0", 0)), Publish)
 
 
 @given(st.lists(st.integers(0, 1 << 60)))
@@ -183,7 +183,7 @@ def test_a_client_is_attached_to_a_broker_under_a_name() -> None:
 def test_names_of_topics() -> None:
     topics = Topics("mine")
     assert topics.events == ("mine.subscribe", "mine.unsubscribe", "mine.publish")
-    assert topics.all == (*topics.events, "mine.links", "mine.deliveries", "mine.records")
+    assert topics.all == (*topics.events, "mine.links", "mine.control", "mine.deliveries", "mine.records")
     assert [topics.of(kind) for kind in KINDS] == list(topics.events)
 
 

@@ -18,7 +18,7 @@ from state import space
 from state.errors import InvariantError
 from state.filters import where as where_module
 from state.geometry.boxes import Box, boxes_where
-from state.protocol import events
+from state.protocol import events, frame
 from state.protocol.events import (
     KINDS,
     MOST_BYTES,
@@ -28,6 +28,7 @@ from state.protocol.events import (
     RULES,
     Context,
     Reject,
+    Source,
     read,
     read_line,
 )
@@ -46,7 +47,8 @@ SPACE = Space(
     )
 )
 CONTEXT = Context(SPACE, ("oslo", "paris"))
-ARRIVED, PLACE = 1_000_000, 42
+ARRIVED, OFFSET = 1_000_000, 42
+SOURCE = Source(0, OFFSET, str(OFFSET + 1), ARRIVED)
 AT = {"price": 12.5, "volume": 150, "symbol": "IBM", "seen": "2026-05-01T00:00:00Z", "one": "v0", "two": "v1"}
 SUBSCRIBE = {"id": "s1", "client": "ann", "where": {"price": [10, 20], "volume": [100, None]}}
 UNSUBSCRIBE = {"id": "s1", "client": "ann"}
@@ -84,7 +86,7 @@ def doubled(event: bytes, field: str, value: str = "1") -> bytes:
 
 
 def result(kind: object, value: bytes, broker: object = "oslo") -> Message | Reject:
-    return read(CONTEXT, kind, broker, value, ARRIVED, PLACE)  # type: ignore[arg-type]
+    return read(CONTEXT, kind, broker, value, SOURCE)  # type: ignore[arg-type]
 
 
 DEEP = b"[" * 100_000 + b"]" * 100_000
@@ -290,7 +292,7 @@ def test_every_reader_takes_a_payload_that_is_accepted(number: bytes) -> None:
 
 def test_every_rule_is_broken_by_some_record() -> None:
     assert len(BAD) >= 60
-    assert {rule for rule, *_ in BAD} | {"kind", "broker", "unexpected"} == set(RULES)
+    assert {rule for rule, *_ in BAD} | {"kind", "broker", "unexpected", "foreign"} == set(RULES)
 
 
 @pytest.mark.parametrize("kind", ["", "Publish", "publications", None, 5, ["publish"]])
@@ -352,18 +354,21 @@ def test_a_good_record_is_a_message(kind: str, value: bytes) -> None:
     assert isinstance(message, kinds[kind]), message
 
 
-def test_a_subscribe_says_who_wants_what_since_and_until_when() -> None:
+def test_a_subscribe_says_who_wants_what_since_when_and_for_how_long() -> None:
     value = subscribe(rev=3, time="1970-01-01T00:00:05Z", ttl=2.5)
     boxes = boxes_where(SPACE, {"price": [10, 20], "volume": [100, None]})
-    assert result("subscribe", value) == Subscribe(Name("oslo", "ann", "s1"), boxes, Stamp(3, 5_000_000, 42), 7_500_000)
+    stamp, written = Stamp(3, 5_000_000, 0, OFFSET), b'{"price":[10,20],"volume":[100,null]}'
+    assert result("subscribe", value) == Subscribe(
+        Name("oslo", "ann", "s1"), boxes, stamp, ttl=2_500_000, where=written
+    )
 
 
 def test_a_subscribe_without_time_is_as_old_as_its_arrival() -> None:
     message = result("subscribe", subscribe(ttl=1), "paris")
     assert isinstance(message, Subscribe)
     assert message.name.broker == "paris"
-    assert message.stamp == Stamp(None, ARRIVED, PLACE)
-    assert message.expires == ARRIVED + 1_000_000
+    assert message.stamp == Stamp(None, ARRIVED, 0, OFFSET)
+    assert message.ttl == 1_000_000
 
 
 def test_a_set_with_a_gap_is_several_boxes() -> None:
@@ -373,29 +378,44 @@ def test_a_set_with_a_gap_is_several_boxes() -> None:
 
 
 def test_an_unsubscribe_names_the_same_subscription() -> None:
-    stamp = Stamp(4, ARRIVED, PLACE)
+    stamp = Stamp(4, ARRIVED, 0, OFFSET)
     assert result("unsubscribe", unsubscribe(rev=4)) == Unsubscribe(Name("oslo", "ann", "s1"), stamp)
 
 
 def test_a_publication_is_a_point_and_its_payload_as_it_was_written() -> None:
     value = publish(payload="?", time="1970-01-01T00:00:05Z").replace(b'"?"', b'{"a" :  1.50}')
-    assert result("publish", value) == Publish("p1", SPACE.point(AT), b'{"a" :  1.50}', 5_000_000)
-    assert result("publish", publish(payload=WITHOUT)) == Publish("p1", SPACE.point(AT), None, ARRIVED)
+    where_from = ("43", "oslo", 0, ARRIVED)
+    assert result("publish", value) == Publish("p1", SPACE.point(AT), b'{"a" :  1.50}', 5_000_000, *where_from)
+    assert result("publish", publish(payload=WITHOUT)) == Publish("p1", SPACE.point(AT), None, ARRIVED, *where_from)
+
+
+def test_a_publication_has_the_headers_of_its_record() -> None:
+    headers = (("trace", b"7"), ("trace", b"\xff"))
+    message = read(CONTEXT, "publish", "paris", publish(), Source(2, 9, "3/9", ARRIVED), headers)
+    assert isinstance(message, Publish)
+    assert (message.headers, message.key, message.entry, message.arrived) == (headers, "3/9", "paris", ARRIVED)
+
+
+def test_a_stamp_has_the_rank_of_its_channel() -> None:
+    message = read(CONTEXT, "unsubscribe", "oslo", unsubscribe(), Source(3, 9, "", ARRIVED))
+    assert message == Unsubscribe(Name("oslo", "ann", "s1"), Stamp(None, ARRIVED, 3, 9))
 
 
 def test_a_time_to_live_is_never_nothing() -> None:
     message = result("subscribe", subscribe(ttl=1e-9))
     assert isinstance(message, Subscribe)
-    assert message.expires == ARRIVED + 1
+    assert message.ttl == 1
 
 
 def test_keys_of_the_largest_ints_survive() -> None:
     whole = Context(Space((Attribute("n", "int", -LARGEST_INT, LARGEST_INT),)), ("oslo",))
-    message = read(whole, "subscribe", "oslo", where(n=[-LARGEST_INT, LARGEST_INT]), 0, 0)
+    message = read(whole, "subscribe", "oslo", where(n=[-LARGEST_INT, LARGEST_INT]), SOURCE)
     assert isinstance(message, Subscribe)
     assert message.boxes == (Box((-LARGEST_INT,), (LARGEST_INT + 1,)),)
     event = publish(at={"n": 2**53 + 1}, payload=WITHOUT)
-    assert read(whole, "publish", "oslo", event, 7, 0) == Publish("p1", (2**53 + 1,), None, 7)
+    found = read(whole, "publish", "oslo", event, SOURCE)
+    assert isinstance(found, Publish)
+    assert found.point == (2**53 + 1,)
 
 
 # Lines of a file
@@ -413,7 +433,7 @@ each_kind = pytest.mark.parametrize(
 @each_kind
 def test_a_line_is_the_event_with_its_kind_and_broker(kind: str, event: dict[str, Any]) -> None:
     value = json.dumps(event).encode()
-    assert read_line(CONTEXT, line(kind, value), ARRIVED, PLACE) == (kind, "oslo", result(kind, value))
+    assert read_line(CONTEXT, line(kind, value), ARRIVED, OFFSET) == (kind, "oslo", result(kind, value))
 
 
 WHOLE = [(r, w, k, v) for r, w, k, v in BAD if v.startswith(b'{"') and r != "size" and "kind" not in w]
@@ -423,7 +443,7 @@ WHOLE = [(r, w, k, v) for r, w, k, v in BAD if v.startswith(b'{"') and r != "siz
     ("rule", "kind", "value"), [(r, k, v) for r, _, k, v in WHOLE], ids=[f"{r}: {w}" for r, w, *_ in WHOLE]
 )
 def test_a_bad_event_in_a_line_is_rejected_by_the_same_rule(rule: str, kind: str, value: bytes) -> None:
-    reject = read_line(CONTEXT, line(kind, value), ARRIVED, PLACE)[2]
+    reject = read_line(CONTEXT, line(kind, value), ARRIVED, OFFSET)[2]
     assert isinstance(reject, Reject)
     assert reject.rule == rule
 
@@ -453,7 +473,7 @@ def test_a_bad_event_in_a_line_is_rejected_by_the_same_rule(rule: str, kind: str
     ],
 )
 def test_a_bad_line_is_rejected_by_its_rule(rule: str, text: bytes) -> None:
-    reject = read_line(CONTEXT, text, ARRIVED, PLACE)[2]
+    reject = read_line(CONTEXT, text, ARRIVED, OFFSET)[2]
     assert isinstance(reject, Reject)
     assert reject.rule == rule
 
@@ -462,7 +482,7 @@ def test_a_bad_line_is_rejected_by_its_rule(rule: str, text: bytes) -> None:
 
 
 def safe(kind: str, value: bytes) -> None:
-    for found in (result(kind, value), read_line(CONTEXT, value, ARRIVED, PLACE)[2]):
+    for found in (result(kind, value), read_line(CONTEXT, value, ARRIVED, OFFSET)[2]):
         assert not isinstance(found, Reject) or (found.rule in RULES and found.rule != "unexpected"), found
 
 
@@ -560,7 +580,7 @@ class Unsound(Broken):
 
 def test_an_exception_that_nobody_thought_of_is_a_reject_that_names_it() -> None:
     value = Broken(publish())
-    rejects = [result("publish", value), read_line(CONTEXT, Broken(line("publish", value)), ARRIVED, PLACE)[2]]
+    rejects = [result("publish", value), read_line(CONTEXT, Broken(line("publish", value)), ARRIVED, OFFSET)[2]]
     assert rejects == [Reject("unexpected", "ArithmeticError was raised while the event was read")] * 2
 
 
@@ -616,7 +636,7 @@ def named_rules(path: str) -> set[str]:
 
 
 def test_every_rule_in_the_code_is_documented_and_no_other() -> None:
-    written = named_rules(events.__file__) | named_rules(space.__file__) | named_rules(where_module.__file__)
+    written = {rule for module in (events, frame, space, where_module) for rule in named_rules(module.__file__)}
     assert len(written) > 15
     assert written <= set(RULES)
     assert set(RULES) - written == {"id", "client"}, "those two are the names of fields"

@@ -5,21 +5,20 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from state.routing.overlay import Network
-from tests.core.test_overlay import Diary, message_of
 
 from state.config import parse
 from state.errors import InvariantError
 from state.filters.trees import And, Filter, Leaf, all_boxes, of_boxes
 from state.matching.boxlist import BoxList
 from state.matching.extents import Extent, Extents, extent
-from state.protocol.messages import Name
-from state.routing.link import Link, Local
+from state.protocol.messages import LOCAL, Name
+from state.routing.heard import BoxHeard
+from state.routing.link import Link
 from state.routing.told import Told
 from state.storage.codec import decode, encode
-from state.storage.rows import metrics_row
 from tests.core.histories import RANGE_TABLES, config_text, configs, events
 from tests.core.naive import name
+from tests.core.overlay import Overlay
 from tests.core.test_filters import DIMS, SPACE, cells, trees
 
 real = trees().filter(lambda tree: bool(cells(tree)))
@@ -63,8 +62,9 @@ def test_a_wrong_sum_is_noticed() -> None:
 
 
 def heard_by(link: Link) -> list[Filter]:
-    assert isinstance(link.heard, BoxList)
-    return [link.trees.get(n) or of_boxes(link.heard.boxes(n), link.setup.space) for n in link.heard]
+    heard = link.heard.unpruned
+    assert isinstance(heard, BoxHeard)
+    return [heard.trees.get(n) or of_boxes(heard.boxes.boxes(n), link.setup.space) for n in heard.boxes]
 
 
 def withheld_by(told: Told) -> list[Filter]:
@@ -75,37 +75,41 @@ def withheld_by(told: Told) -> list[Filter]:
 @given(st.data())
 def test_metrics_say_what_is_heard_and_what_is_withheld(data: st.DataObject) -> None:
     """After every event, on every link of any strategy that has filters; and again from stored state."""
-    config = data.draw(configs())
-    network = Network(config, Diary())
-    for place, event in enumerate(data.draw(events(config.overlay.brokers, most=25))):
-        network.feed(event["broker"], message_of(config, event, place), 0, place)
-        network.settle(0)
-        for link in (group for groups in network.groups.values() for group in groups.values()):
-            row = metrics_row(link, {}, place, None, None)
-            if isinstance(link, Local) or not isinstance(link.told, Told):
-                assert {row[column] for column in row if "associations" in column or "filter_bytes" in column} == {None}
-                continue
-            heard, withheld = total(heard_by(link)), total(withheld_by(link.told))
-            assert (row["unpruned_associations"], row["unpruned_filter_bytes"]) == heard
-            assert (row["withheld_associations"], row["withheld_filter_bytes"]) == withheld
-            if link.learned is None:
-                assert (row["associations"], row["filter_bytes"], row["prunings"]) == (*heard, None)
-            again = decode(encode(link), link.setup)
-            assert metrics_row(again, {}, place, None, None) == row
-        network.check()
+    overlay = Overlay(data.draw(configs()))
+    setups = overlay.config.setups()
+    for event in data.draw(events(overlay.config.overlay.brokers, most=25)):
+        overlay.take(event)
+        for broker in overlay.region.brokers.values():
+            again = decode(encode(broker), broker.name, setups[broker.name])
+            for link in broker.links.values():
+                again.links[link.setup.link].heard.learn(link.heard.learned)  # kept in the head of a region
+                check_sizes(link)
+            assert not any("associations" in size or "filter_bytes" in size for size in broker.sizes(LOCAL))
+            for place in (LOCAL, *broker.links):
+                assert again.sizes(place) == broker.sizes(place)
+        overlay.region.check()
+
+
+def check_sizes(link: Link) -> None:
+    sizes = link.sizes()
+    if not isinstance(link.told, Told):
+        assert {sizes[size] for size in sizes if "associations" in size or "filter_bytes" in size} == {None}
+        return
+    heard, withheld = total(heard_by(link)), total(withheld_by(link.told))
+    assert (sizes["unpruned_associations"], sizes["unpruned_filter_bytes"]) == heard
+    assert (sizes["withheld_associations"], sizes["withheld_filter_bytes"]) == withheld
+    if link.heard.unpruned is link.heard:
+        assert (sizes["associations"], sizes["filter_bytes"], sizes["prunings"]) == (*heard, None)
 
 
 def test_flooding_withholds_nothing_and_ranges_are_no_filters() -> None:
     event = {"kind": "subscribe", "broker": "b0", "client": "ann", "id": "s", "where": {"x": [1, 2], "y": [3, 4]}}
-    rows = []
+    found = []
     for strategy in ('"flood"', RANGE_TABLES[0]):
-        config = parse(config_text([("b0", "b1")], strategy))
-        network = Network(config, Diary())
-        for k in range(2):
-            network.feed("b0", message_of(config, {**event, "id": f"s{k}"}, k), 0, k)
-            network.settle(0)
-        rows.append(metrics_row(network.groups["b1"]["b0"], {}, 1, None, None))
-    flood, ranges = rows
+        overlay = Overlay(parse(config_text([("b0", "b1")], strategy)))
+        overlay.take(*({**event, "id": f"s{k}"} for k in range(2)))
+        found.append(overlay.region.brokers["b1"].sizes("b0"))
+    flood, ranges = found
     assert (flood["associations"], flood["filter_bytes"]) == (4, 112)
     assert (flood["withheld_associations"], flood["withheld_filter_bytes"]) == (0, 0)
     assert ranges["associations"] is ranges["withheld_associations"] is None

@@ -1,4 +1,4 @@
-"""The later word wins in whatever order words arrive; what ended is remembered long enough, and not longer."""
+"""The later event wins in whatever order events arrive; what ended is remembered long enough, and not longer."""
 
 from __future__ import annotations
 
@@ -10,49 +10,52 @@ from hypothesis import strategies as st
 
 from state.errors import InvariantError
 from state.geometry.boxes import Box
-from state.protocol.ledger import DAY, Ended, Ledger, Standing, Word, later
+from state.protocol.ledger import DAY, Ended, Ledger, Standing, Update, later
 from state.protocol.messages import Name, Stamp, Subscribe, Unsubscribe
 from tests.core.naive import name
 
 S1, S2 = name("s1"), name("s2")
 SHAPE = (Box((0,), (1,)),)
-NEWS, RENEWED, OLD, STALE = Word(True, False), Word(True, True), Word(False, True), Word(False, False)
+NEWS, RENEWED, OLD, STALE = Update(True, False), Update(True, True), Update(False, True), Update(False, False)
 
 
-def subscribe(one: Name, rev: int | None, time: int, place: int = 0, expires: int | None = None) -> Subscribe:
-    return Subscribe(one, SHAPE, Stamp(rev, time, place), expires)
+def subscribe(one: Name, rev: int | None, time: int, offset: int = 0, ttl: int | None = None) -> Subscribe:
+    return Subscribe(one, SHAPE, Stamp(rev, time, 0, offset), ttl)
 
 
-def unsubscribe(one: Name, rev: int | None, time: int, place: int = 0) -> Unsubscribe:
-    return Unsubscribe(one, Stamp(rev, time, place))
+def unsubscribe(one: Name, rev: int | None, time: int, offset: int = 0) -> Unsubscribe:
+    return Unsubscribe(one, Stamp(rev, time, 0, offset))
 
 
 # Stamps
 
-revs, times, places = st.integers(0, 3), st.integers(0, 3), st.integers(0, 3)
-stamps = st.builds(Stamp, st.none() | revs, times, places)
-revised = st.builds(Stamp, revs, times, places)
-timed = st.builds(Stamp, st.none(), times, places)
+revs, times, ranks, offsets = st.integers(0, 3), st.integers(0, 3), st.integers(0, 2), st.integers(0, 3)
+stamps = st.builds(Stamp, st.none() | revs, times, ranks, offsets)
+revised = st.builds(Stamp, revs, times, ranks, offsets)
+timed = st.builds(Stamp, st.none(), times, ranks, offsets)
 
 
 @pytest.mark.parametrize(
     ("stamp", "known", "expected"),
     [
-        (Stamp(2, 0, 0), Stamp(1, 9, 9), True),
-        (Stamp(1, 9, 9), Stamp(2, 0, 0), False),
-        (Stamp(1, 2, 0), Stamp(1, 1, 9), True),
-        (Stamp(1, 1, 1), Stamp(1, 1, 0), True),
-        (Stamp(1, 1, 0), Stamp(1, 1, 0), False),
-        (Stamp(None, 2, 0), Stamp(7, 1, 9), True),
-        (Stamp(None, 1, 9), Stamp(7, 2, 0), False),
-        (Stamp(7, 1, 0), Stamp(None, 2, 0), False),
-        (Stamp(0, 3, 0), Stamp(None, 2, 9), True),
-        (Stamp(None, 1, 1), Stamp(None, 1, 0), True),
-        (Stamp(None, 1, 0), Stamp(None, 1, 0), False),
-        (Stamp(0, 5, 5), Stamp(0, 5, 5), False),
+        (Stamp(2, 0, 0, 0), Stamp(1, 9, 0, 9), True),
+        (Stamp(1, 9, 0, 9), Stamp(2, 0, 0, 0), False),
+        (Stamp(1, 2, 0, 0), Stamp(1, 1, 0, 9), True),
+        (Stamp(1, 1, 0, 1), Stamp(1, 1, 0, 0), True),
+        (Stamp(1, 1, 0, 0), Stamp(1, 1, 0, 0), False),
+        (Stamp(None, 2, 0, 0), Stamp(7, 1, 0, 9), True),
+        (Stamp(None, 1, 0, 9), Stamp(7, 2, 0, 0), False),
+        (Stamp(7, 1, 0, 0), Stamp(None, 2, 0, 0), False),
+        (Stamp(0, 3, 0, 0), Stamp(None, 2, 0, 9), True),
+        (Stamp(None, 1, 0, 1), Stamp(None, 1, 0, 0), True),
+        (Stamp(None, 1, 0, 0), Stamp(None, 1, 0, 0), False),
+        (Stamp(0, 5, 0, 5), Stamp(0, 5, 0, 5), False),
+        (Stamp(None, 1, 3, 0), Stamp(None, 1, 0, 9), True),
+        (Stamp(None, 1, 0, 9), Stamp(None, 1, 3, 0), False),
+        (Stamp(None, 2, 0, 0), Stamp(None, 1, 3, 9), True),
     ],
 )
-def test_revision_decides_then_time_then_place(stamp: Stamp, known: Stamp, expected: bool) -> None:
+def test_revision_decides_then_time_then_rank_then_offset(stamp: Stamp, known: Stamp, expected: bool) -> None:
     assert later(stamp, known) is expected
 
 
@@ -65,93 +68,93 @@ def test_of_two_stamps_at_most_one_is_later(a: Stamp, b: Stamp) -> None:
 
 @given(st.lists(revised, unique=True) | st.lists(timed, unique=True))
 def test_stamps_of_one_kind_are_in_one_order(some: list[Stamp]) -> None:
-    ranked = sorted(some, key=lambda stamp: (-1 if stamp.rev is None else stamp.rev, stamp.time, stamp.place))
+    ranked = sorted(some, key=lambda stamp: (-1 if stamp.rev is None else stamp.rev, *stamp[1:]))
     for i, a in enumerate(ranked):
         for j, b in enumerate(ranked):
             assert later(a, b) == (i > j)
 
 
-# Hearing
+# Applying
 
 
 def test_a_subscription_stands_until_it_is_ended() -> None:
     ledger = Ledger()
-    assert ledger.hear(subscribe(S1, None, 1), 1) == NEWS
-    assert ledger.hear(subscribe(S1, None, 2), 2) == RENEWED
-    assert ledger.hear(unsubscribe(S1, None, 3), 3) == RENEWED
-    assert ledger.hear(subscribe(S1, None, 4), 4) == NEWS
+    assert ledger.apply(subscribe(S1, None, 1), 1) == NEWS
+    assert ledger.apply(subscribe(S1, None, 2), 2) == RENEWED
+    assert ledger.apply(unsubscribe(S1, None, 3), 3) == RENEWED
+    assert ledger.apply(subscribe(S1, None, 4), 4) == NEWS
     assert list(ledger.standing) == [S1]
     ledger.check()
 
 
 def test_a_repeat_changes_nothing() -> None:
     ledger = Ledger()
-    ledger.hear(subscribe(S1, 1, 1, 1), 1)
-    assert ledger.hear(subscribe(S1, 1, 1, 1), 2) == OLD
-    ledger.hear(unsubscribe(S1, 2, 2, 2), 3)
-    assert ledger.hear(unsubscribe(S1, 2, 2, 2), 4) == STALE
-    assert ledger.hear(subscribe(S1, 1, 1, 1), 5) == STALE
-    assert ledger.ended[S1].heard == 3
+    ledger.apply(subscribe(S1, 1, 1, 1), 1)
+    assert ledger.apply(subscribe(S1, 1, 1, 1), 2) == OLD
+    ledger.apply(unsubscribe(S1, 2, 2, 2), 3)
+    assert ledger.apply(unsubscribe(S1, 2, 2, 2), 4) == STALE
+    assert ledger.apply(subscribe(S1, 1, 1, 1), 5) == STALE
+    assert ledger.ended[S1].arrived == 3
     ledger.check()
 
 
 def test_an_unsubscribe_that_overtook_its_subscribe_cancels_it() -> None:
     ledger = Ledger()
-    assert ledger.hear(unsubscribe(S1, None, 5), 10) == NEWS
-    assert ledger.hear(subscribe(S1, None, 4), 11) == STALE
+    assert ledger.apply(unsubscribe(S1, None, 5), 10) == NEWS
+    assert ledger.apply(subscribe(S1, None, 4), 11) == STALE
     assert not ledger.standing
-    assert ledger.hear(subscribe(S1, None, 6), 12) == NEWS
+    assert ledger.apply(subscribe(S1, None, 6), 12) == NEWS
     assert ledger.standing[S1].stamp.time == 6
     ledger.check()
 
 
 def test_a_higher_revision_wins_over_a_later_time() -> None:
     ledger = Ledger()
-    ledger.hear(subscribe(S1, 2, 1), 1)
-    assert ledger.hear(unsubscribe(S1, 1, 99), 2) == OLD
-    assert ledger.hear(subscribe(S1, 1, 99), 3) == OLD
-    assert ledger.hear(unsubscribe(S1, 3, 0), 4) == RENEWED
+    ledger.apply(subscribe(S1, 2, 1), 1)
+    assert ledger.apply(unsubscribe(S1, 1, 99), 2) == OLD
+    assert ledger.apply(subscribe(S1, 1, 99), 3) == OLD
+    assert ledger.apply(unsubscribe(S1, 3, 0), 4) == RENEWED
 
 
-def test_a_word_without_revision_speaks_about_the_revision_that_stands() -> None:
+def test_an_event_without_revision_speaks_about_the_revision_that_stands() -> None:
     ledger = Ledger()
-    ledger.hear(subscribe(S1, 5, 10), 10)
-    assert ledger.hear(unsubscribe(S1, None, 9), 11) == OLD
-    assert ledger.hear(unsubscribe(S1, None, 11), 12) == RENEWED
-    assert ledger.hear(subscribe(S1, 4, 99), 13) == STALE
-    assert ledger.hear(subscribe(S1, 6, 0), 14) == NEWS
+    ledger.apply(subscribe(S1, 5, 10), 10)
+    assert ledger.apply(unsubscribe(S1, None, 9), 11) == OLD
+    assert ledger.apply(unsubscribe(S1, None, 11), 12) == RENEWED
+    assert ledger.apply(subscribe(S1, 4, 99), 13) == STALE
+    assert ledger.apply(subscribe(S1, 6, 0), 14) == NEWS
 
 
 def test_names_do_not_disturb_each_other() -> None:
     ledger = Ledger()
     other = S1._replace(client="bob")
     for one in (S1, S2, other):
-        assert ledger.hear(subscribe(one, None, 1), 1) == NEWS
-    ledger.hear(unsubscribe(S1, None, 2), 2)
+        assert ledger.apply(subscribe(one, None, 1), 1) == NEWS
+    ledger.apply(unsubscribe(S1, None, 2), 2)
     assert list(ledger.standing) == [S2, other]
 
 
-words = st.tuples(st.booleans(), st.integers(0, 4), st.integers(0, 2), st.integers(0, 3))
+drawn_events = st.tuples(st.booleans(), st.integers(0, 4), st.integers(0, 2), st.integers(0, 3))
 
 
-@given(st.lists(words, unique_by=lambda word: word[1:], min_size=1, max_size=4), st.booleans())
-def test_in_whatever_order_words_arrive_the_last_one_wins(
+@given(st.lists(drawn_events, unique_by=lambda event: event[1:], min_size=1, max_size=4), st.booleans())
+def test_in_whatever_order_events_arrive_the_last_one_wins(
     drawn: list[tuple[bool, int, int, int]], revisions: bool
 ) -> None:
-    last = max(drawn, key=lambda word: word[1:]) if revisions else max(drawn, key=lambda word: word[2:] + word[1:2])
+    last = max(drawn, key=lambda event: event[1:] if revisions else event[2:] + event[1:2])
     for some in permutations(drawn):
         ledger = Ledger()
-        for stands, first, time, place in some:
-            stamp = Stamp(first, time, place) if revisions else Stamp(None, time, place * 5 + first)
-            ledger.hear(Subscribe(S1, SHAPE, stamp) if stands else Unsubscribe(S1, stamp), 0)
+        for stands, first, time, offset in some:
+            stamp = Stamp(first, time, 0, offset) if revisions else Stamp(None, time, offset, first)
+            ledger.apply(Subscribe(S1, SHAPE, stamp) if stands else Unsubscribe(S1, stamp), 0)
             ledger.check()
         assert (S1 in ledger.standing) == last[0]
         assert (S1 in ledger.ended) != last[0]
 
 
-def test_a_clients_word_without_stamp_is_an_error() -> None:
+def test_a_clients_event_without_stamp_is_an_error() -> None:
     with pytest.raises(InvariantError):
-        Ledger().hear(Subscribe(S1, SHAPE), 0)
+        Ledger().apply(Subscribe(S1, SHAPE), 0)
 
 
 # Time to live
@@ -159,11 +162,11 @@ def test_a_clients_word_without_stamp_is_an_error() -> None:
 
 def test_a_subscription_ends_when_its_time_has_passed_and_only_once() -> None:
     ledger = Ledger()
-    ledger.hear(subscribe(S1, None, 0, expires=10), 0)
-    ledger.hear(subscribe(S2, None, 0), 0)
+    ledger.apply(subscribe(S1, None, 0, ttl=10), 0)
+    ledger.apply(subscribe(S2, None, 0), 0)
     assert ledger.next_expiry == 10
     assert ledger.expire(9) == []
-    assert ledger.expire(10) == [S1]
+    assert ledger.expire(10) == [(S1, 10)]
     assert ledger.expire(11) == []
     assert list(ledger.standing) == [S2]
     assert ledger.next_expiry is None
@@ -172,44 +175,89 @@ def test_a_subscription_ends_when_its_time_has_passed_and_only_once() -> None:
 
 def test_subscriptions_end_in_the_order_of_their_ends_then_of_their_names() -> None:
     ledger = Ledger()
-    for k, expires in enumerate([7, 5, 7, 6]):
-        ledger.hear(subscribe(name(9 - k), None, 0, expires=expires), 0)
-    assert ledger.expire(7) == [name(8), name(6), name(7), name(9)]
+    for k, ttl in enumerate([7, 5, 7, 6]):
+        ledger.apply(subscribe(name(9 - k), None, 0, ttl=ttl), 0)
+    assert ledger.expire(8) == [(name(8), 5), (name(6), 6), (name(7), 7), (name(9), 7)]
 
 
-def test_what_has_expired_does_not_rise_by_a_repeat_but_by_a_later_word() -> None:
+def test_a_time_to_live_counts_from_the_arrival_not_from_the_clients_time() -> None:
     ledger = Ledger()
-    ledger.hear(subscribe(S1, None, 1, expires=10), 1)
+    ledger.apply(subscribe(S1, None, 10**15, ttl=10), 5)
+    ledger.apply(subscribe(S2, None, 0, ttl=10), 6)
+    assert ledger.expire(15) == [(S1, 15)]
+    assert ledger.expire(16) == [(S2, 16)]
+
+
+def test_what_has_expired_does_not_rise_by_a_repeat_but_by_a_later_event() -> None:
+    ledger = Ledger()
+    ledger.apply(subscribe(S1, None, 1, ttl=9), 1)
     ledger.expire(10)
-    assert ledger.hear(subscribe(S1, None, 1, expires=10), 11) == STALE
-    assert ledger.hear(unsubscribe(S1, None, 2), 12) == NEWS
-    assert ledger.hear(subscribe(S1, None, 3, expires=20), 13) == NEWS
-    assert ledger.expire(20) == [S1]
+    assert ledger.apply(subscribe(S1, None, 1, ttl=9), 11) == STALE
+    assert ledger.apply(unsubscribe(S1, None, 2), 12) == NEWS
+    assert ledger.apply(subscribe(S1, None, 3, ttl=7), 13) == NEWS
+    assert ledger.expire(20) == [(S1, 20)]
 
 
-@pytest.mark.parametrize("expires", [5, 10, 20, None])
-def test_a_renewal_replaces_the_end(expires: int | None) -> None:
+@pytest.mark.parametrize("ttl", [3, 8, 18, None])
+def test_a_renewal_replaces_the_end(ttl: int | None) -> None:
     ledger = Ledger()
-    ledger.hear(subscribe(S1, None, 1, expires=10), 1)
-    ledger.hear(subscribe(S1, None, 2, expires=expires), 2)
+    ledger.apply(subscribe(S1, None, 1, ttl=9), 1)
+    ledger.apply(subscribe(S1, None, 2, ttl=ttl), 2)
     ledger.check()
     ended = [now for now in range(3, 30) if ledger.expire(now)]
-    assert ended == ([] if expires is None else [expires])
-    assert (S1 in ledger.standing) == (expires is None)
+    assert ended == ([] if ttl is None else [2 + ttl])
+    assert (S1 in ledger.standing) == (ttl is None)
 
 
 def test_a_stale_renewal_does_not_move_the_end() -> None:
     ledger = Ledger()
-    ledger.hear(subscribe(S1, 2, 5, expires=10), 1)
-    assert ledger.hear(subscribe(S1, 1, 9, expires=99), 2) == OLD
-    assert ledger.expire(10) == [S1]
+    ledger.apply(subscribe(S1, 2, 5, ttl=9), 1)
+    assert ledger.apply(subscribe(S1, 1, 9, ttl=99), 2) == OLD
+    assert ledger.expire(10) == [(S1, 10)]
 
 
 def test_an_unsubscribed_one_does_not_expire_as_well() -> None:
     ledger = Ledger()
-    ledger.hear(subscribe(S1, None, 1, expires=10), 1)
-    ledger.hear(unsubscribe(S1, None, 2), 2)
+    ledger.apply(subscribe(S1, None, 1, ttl=9), 1)
+    ledger.apply(unsubscribe(S1, None, 2), 2)
     assert ledger.expire(10) == []
+
+
+def test_judging_an_event_tells_its_effect_and_changes_nothing() -> None:
+    ledger = Ledger()
+    for message, expected in (
+        (subscribe(S1, None, 1, ttl=9), NEWS),
+        (subscribe(S1, None, 2), RENEWED),
+        (subscribe(S1, None, 1), OLD),
+        (unsubscribe(S1, None, 3), RENEWED),
+        (subscribe(S1, None, 2), STALE),
+    ):
+        before = dict(ledger.standing), dict(ledger.ended), ledger.next_expiry
+        assert ledger.judge(message) == expected
+        assert (ledger.standing, ledger.ended, ledger.next_expiry) == before
+        assert ledger.apply(message, 5) == expected
+
+
+@pytest.mark.parametrize("end", [subscribe(S1, None, 2), subscribe(S1, None, 2, ttl=50), unsubscribe(S1, None, 2)])
+def test_an_end_that_was_replaced_is_no_next_expiry(end: Subscribe | Unsubscribe) -> None:
+    """Otherwise the clock of a restored ledger, which does not have it, would differ."""
+    ledger = Ledger()
+    ledger.apply(subscribe(S1, None, 1, ttl=9), 1)
+    ledger.apply(end, 2)
+    restored = Ledger()
+    restored.restore(dict(ledger.standing), dict(ledger.ended))
+    assert ledger.next_expiry == restored.next_expiry == (52 if getattr(end, "ttl", None) else None)
+
+
+def test_something_is_due_when_an_end_has_come_or_can_be_forgotten() -> None:
+    ledger = Ledger(remember=100)
+    assert not ledger.is_due(10**9)
+    ledger.apply(subscribe(S1, None, 1, ttl=9), 1)
+    assert [ledger.is_due(9), ledger.is_due(10)] == [False, True]
+    ledger.expire(10)
+    assert [ledger.is_due(109), ledger.is_due(110)] == [False, True]
+    ledger.expire(110)
+    assert not ledger.is_due(10**9)
 
 
 # Remembering
@@ -217,19 +265,19 @@ def test_an_unsubscribed_one_does_not_expire_as_well() -> None:
 
 def test_an_end_is_remembered_for_as_long_as_was_set_and_then_forgotten() -> None:
     ledger = Ledger(remember=100)
-    ledger.hear(unsubscribe(S1, None, 5), 10)
+    ledger.apply(unsubscribe(S1, None, 5), 10)
     ledger.expire(109)
-    assert ledger.hear(subscribe(S1, None, 4), 109) == STALE
+    assert ledger.apply(subscribe(S1, None, 4), 109) == STALE
     ledger.expire(110)
     assert not ledger.ended
-    assert ledger.hear(subscribe(S1, None, 4), 110) == NEWS
+    assert ledger.apply(subscribe(S1, None, 4), 110) == NEWS
 
 
 def test_remembering_starts_anew_with_each_end_and_counts_by_the_routers_clock() -> None:
     ledger = Ledger(remember=100)
-    ledger.hear(unsubscribe(S1, None, 10**15), 10)
-    ledger.hear(unsubscribe(S2, None, 0), 20)
-    ledger.hear(unsubscribe(S1, None, 10**15 + 1), 50)
+    ledger.apply(unsubscribe(S1, None, 10**15), 10)
+    ledger.apply(unsubscribe(S2, None, 0), 20)
+    ledger.apply(unsubscribe(S1, None, 10**15 + 1), 50)
     ledger.check()
     ledger.expire(120)
     assert list(ledger.ended) == [S1]
@@ -239,8 +287,8 @@ def test_remembering_starts_anew_with_each_end_and_counts_by_the_routers_clock()
 
 def test_the_end_of_a_time_to_live_is_remembered_too() -> None:
     ledger = Ledger(remember=100)
-    ledger.hear(subscribe(S1, None, 0, expires=10), 0)
-    assert ledger.expire(30) == [S1]
+    ledger.apply(subscribe(S1, None, 0, ttl=10), 0)
+    assert ledger.expire(30) == [(S1, 10)]
     ledger.expire(129)
     assert S1 in ledger.ended
     ledger.expire(130)
@@ -249,7 +297,7 @@ def test_the_end_of_a_time_to_live_is_remembered_too() -> None:
 
 def test_nothing_is_remembered_for_no_time() -> None:
     ledger = Ledger(remember=0)
-    ledger.hear(unsubscribe(S1, None, 5), 10)
+    ledger.apply(unsubscribe(S1, None, 5), 10)
     ledger.expire(10)
     assert not ledger.ended
 
@@ -268,12 +316,12 @@ events = st.lists(st.tuples(st.booleans(), st.integers(0, 3), st.integers(0, 9),
 def test_a_restored_ledger_goes_on_as_the_old_one(before: list[Event], after: list[Event]) -> None:
     old, new = Ledger(remember=5), Ledger(remember=5)
 
-    def step(ledger: Ledger, now: int, event: Event) -> tuple[Word, list[Name]]:
-        stands, which, time, expires = event
-        stamp = Stamp(None, time, now)
-        message = Subscribe(name(which), SHAPE, stamp, expires) if stands else Unsubscribe(name(which), stamp)
-        word = ledger.hear(message, now)
-        return word, ledger.expire(now)
+    def step(ledger: Ledger, now: int, event: Event) -> tuple[Update, list[tuple[Name, int]]]:
+        stands, which, time, ttl = event
+        stamp = Stamp(None, time, 0, now)
+        message = Subscribe(name(which), SHAPE, stamp, ttl) if stands else Unsubscribe(name(which), stamp)
+        update = ledger.apply(message, now)
+        return update, ledger.expire(now)
 
     for now, event in enumerate(before):
         step(old, now, event)
@@ -287,14 +335,13 @@ def test_a_restored_ledger_goes_on_as_the_old_one(before: list[Event], after: li
 
 
 @given(events, st.integers(-(10**9), 10**9))
-def test_a_ledger_that_is_dated_anew_is_what_it_would_have_been(history: list[Event], by: int) -> None:
+def test_a_ledger_that_is_dated_again_is_what_it_would_have_been(history: list[Event], by: int) -> None:
     moved, twin = Ledger(remember=5), Ledger(remember=5)
     for ledger, begin in ((moved, 0), (twin, by)):
         for k, (stands, which, time, ttl) in enumerate(history):
-            stamp = Stamp(None, begin + time, k)
-            expires = None if ttl is None else begin + ttl
-            message = Subscribe(name(which), SHAPE, stamp, expires) if stands else Unsubscribe(name(which), stamp)
-            ledger.hear(message, begin + k)
+            stamp = Stamp(None, begin + time, 0, k)
+            message = Subscribe(name(which), SHAPE, stamp, ttl) if stands else Unsubscribe(name(which), stamp)
+            ledger.apply(message, begin + k)
     moved.redate(by)
     moved.check()
     assert (moved.standing, moved.ended) == (twin.standing, twin.ended)
@@ -303,7 +350,7 @@ def test_a_ledger_that_is_dated_anew_is_what_it_would_have_been(history: list[Ev
 
 
 def test_check_notices_a_ledger_that_contradicts_itself() -> None:
-    stamp = Stamp(None, 0, 0)
+    stamp = Stamp(None, 0, 0, 0)
     ledger = Ledger()
     ledger.restore({S1: Standing(stamp, None)}, {S1: Ended(stamp, 0)})
     with pytest.raises(InvariantError):

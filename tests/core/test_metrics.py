@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
-from state.routing.overlay import Batch, Direction, Network
 
 from lacuna.__main__ import main
-from lacuna.simulate import Simulation, Tally, simulate
+from lacuna.simulate import simulate
 from state.config import Config, parse
-from state.protocol.messages import Name, Publish, Request
+from state.protocol.arrivals import Arrival
+from state.protocol.messages import LOCAL, Publish
 from state.routing import told as told_module
-from state.routing.link import Link, Local
-from state.routing.told import Action, Decision
+from state.routing.outcome import Outcome
+from state.routing.region import Direction, Region
+from state.routing.told import Action
 from state.space import timestamp_text
-from state.storage.rows import metrics_row
 from tests.core.histories import config_text, configs, events
 from tests.core.naive import few
 
@@ -103,39 +100,35 @@ def test_an_id_is_no_word_of_the_strategy(
     assert sum(int(str(row["audited"])) + int(str(row["wrong"])) for row in rows("metrics")) == 0
 
 
-# How large a group is
+# How large a link is
 
 
 SIZES = ("heard", "active", "passive", "negative_rectangles", "ranges")
 LINE = [("b0", "b1"), ("b1", "b2")]
 
 
-class Twin(Tally):
-    """Looks at a group whenever something happens in it: the last look at it because of a line is what counts."""
+class Watched(Region):
+    """Looks at a link whenever something happens there: the last look at it because of a line is what counts."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: dict[tuple[int, str, str], dict[str, Any]] = {}
+    seen: dict[tuple[int, str, str], dict[str, Any]]
 
-    def look(self, state: Link | Local, *causes: int) -> None:
-        for cause in causes:
-            row = metrics_row(state, {}, cause, None, None)
-            self.seen[cause, state.setup.broker, state.setup.link] = {size: row[size] for size in SIZES}
+    def feed(self, arrival: Arrival, item: int) -> Outcome:
+        return self._look(item, arrival.broker, arrival.origin, arrival.message, super().feed(arrival, item))
 
-    def took(self, state: Link | Local, message: Request, cause: int) -> None:
-        self.look(state, cause)
+    def deliver(self, direction: Direction) -> Outcome:
+        origin, broker = direction
+        queued = self.inner[direction][0]
+        return self._look(queued.item, broker, origin, queued.message, super().deliver(direction))
 
-    def decided(self, link: Link, decisions: Sequence[Decision], cause: int) -> None:
-        self.look(link, cause)
-
-    def routed(self, link: Link, origin: str, batch: Batch, forward: NDArray[np.bool_]) -> None:
-        self.look(link, *batch.causes)
-
-    def delivered(self, local: Local, batch: Batch, which: Sequence[int], names: Sequence[Name]) -> None:
-        self.look(local, *batch.causes)
-
-    def strayed(self, link: Link, batch: Batch, stray: NDArray[np.bool_]) -> None:
-        self.look(link, *(cause for cause, lost in zip(batch.causes, stray.tolist(), strict=True) if lost))
+    def _look(self, item: int, broker: str, origin: str, message: object, outcome: Outcome) -> Outcome:
+        here = {LOCAL, *self.brokers[broker].links} - ({origin} - {LOCAL} if isinstance(message, Publish) else set())
+        places = {(broker, link) for link in here}
+        places |= {(decided.setup.broker, decided.setup.link) for decided in outcome.decisions}
+        places |= {place for place, counts in outcome.counts.items() if counts["false_positives"]}
+        for place in places:
+            sizes = self.brokers[place[0]].sizes(place[1])
+            Watched.seen[item, *place] = {size: sizes.get(size) for size in SIZES}
+        return outcome
 
 
 def timed(history: list[dict[str, Any]]) -> list[bytes]:
@@ -156,12 +149,29 @@ def metrics_of(config: Config, lines: list[bytes], seed: int | None) -> list[dic
 @pytest.mark.parametrize("strategy", ["union", "negative", "mics", "hybrid"])
 @few
 @given(events(("b0", "b1", "b2")).map(timed), st.integers(0, 99))
-def test_a_row_shows_the_group_as_the_line_left_it(strategy: str, lines: list[bytes], seed: int) -> None:
-    config, twin = parse(config_text(LINE, f'"{strategy}"')), Twin()
-    Simulation(config, twin).interleaved(lines, seed)
-    rows = metrics_of(config, lines, seed)
-    assert {(r["batch"], r["broker"], r["link"]): {size: r[size] for size in SIZES} for r in rows} == twin.seen
-    assert len(rows) == len(twin.seen), "one row for each"
+def test_a_row_shows_the_link_as_the_line_left_it(strategy: str, lines: list[bytes], seed: int) -> None:
+    config, Watched.seen = parse(config_text(LINE, f'"{strategy}"')), {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lacuna.simulate.Region", Watched)
+        rows = metrics_of(config, lines, seed)
+    assert {(r["batch"], r["broker"], r["link"]): {size: r[size] for size in SIZES} for r in rows} == Watched.seen
+    assert len(rows) == len(Watched.seen), "one row for each"
+
+
+@few
+@given(st.data())
+def test_rows_do_not_depend_on_how_lines_are_cut_into_steps(data: st.DataObject) -> None:
+    config = data.draw(configs())
+    lines = timed(data.draw(events(config.overlay.brokers)))
+    tables = []
+    for chunk in (1, 3, 8192):
+        with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as out:
+            patch.setattr("lacuna.simulate.CHUNK", chunk)
+            simulate(config, lines, out=Path(out))
+            files = sorted(Path(out).iterdir())
+            tables.append({file.name: file.read_text().splitlines() for file in files})
+            tables[-1]["metrics.jsonl"].sort()
+    assert tables[0] == tables[1] == tables[2]
 
 
 @given(events(("b0", "b1", "b2")).map(timed))
@@ -183,14 +193,14 @@ def test_messages_are_counted_as_they_are_sent(data: st.DataObject) -> None:
     lines = timed(data.draw(events(config.overlay.brokers)))
     received: list[Direction] = []
 
-    class Counting(Network):
-        def receive(self, direction: Direction, now: int) -> None:
-            if not isinstance(self.channels[direction][0].message, Publish):
+    class Counting(Region):
+        def deliver(self, direction: Direction) -> Outcome:
+            if not isinstance(self.inner[direction][0].message, Publish):
                 received.append(direction)
-            super().receive(direction, now)
+            return super().deliver(direction)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(told_module, "MOST_RANGES", 2)
-        patch.setattr("lacuna.simulate.Network", Counting)
+        patch.setattr("lacuna.simulate.Region", Counting)
         summary = simulate(config, lines, seed=1)
     assert summary["subscription_messages"] == len(received)

@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from state.routing.overlay import Network
-from tests.core.test_overlay import Diary, message_of
 
 from lacuna.__main__ import main
 from lacuna.analysis.chain import pinwheel
@@ -20,7 +18,7 @@ from state.config import parse
 from state.geometry.boxes import Box, stack, unstack
 from state.matching.boxlist import BoxList
 from state.protocol.messages import Name
-from state.routing.link import Link
+from state.protocol.reasons import Reason
 from state.space import Attribute, Keys, Space, float_key
 from state.storage.codec import decode, encode
 from state.strategies import Spec, Strategy, Verdict, probabilistic
@@ -30,6 +28,7 @@ from state.strategies.probabilistic.rspc import around, bound, guess, guesses, l
 from tests.core import naive
 from tests.core.histories import config_text, configs, events
 from tests.core.naive import name
+from tests.core.overlay import Overlay
 from tests.core.shell import Shell
 
 SQUARE, FOUR = pinwheel(20, side=100)
@@ -345,38 +344,33 @@ PROBABILISTIC = [
 @given(st.data())
 def test_histories_keep_the_rules_and_storing_changes_nothing(data: st.DataObject) -> None:
     config = data.draw(configs(PROBABILISTIC))
-    held, stored = Diary(), Diary()
-    kept, reloaded = Network(config, held), Network(config, stored)
-    for place, event in enumerate(data.draw(events(config.overlay.brokers, most=25))):
-        for broker, groups in reloaded.groups.items():
-            for link in groups:
-                groups[link] = decode(encode(groups[link]), config.setup(broker, link))
-        for network in (kept, reloaded):
-            network.feed(event["broker"], message_of(config, event, place), 0, place)
-            network.settle(0)
-            network.check()
-    assert held.decisions == stored.decisions
-    assert held.deliveries == stored.deliveries
+    setups = config.setups()
+    kept, reloaded = Overlay(config), Overlay(config)
+    for event in data.draw(events(config.overlay.brokers, most=25)):
+        brokers = reloaded.region.brokers
+        for broker in brokers.values():
+            version = broker.version
+            brokers[broker.name] = decode(encode(broker), broker.name, setups[broker.name])
+            brokers[broker.name].version = version  # kept in the head of a region
+        for overlay in (kept, reloaded):
+            overlay.take(event)
+            overlay.region.check()
+    assert kept.decisions == reloaded.decisions
+    assert kept.deliveries == reloaded.deliveries
 
 
 def test_a_coverer_that_goes_brings_the_question_up_again() -> None:
-    config = parse(config_text([("b0", "b1")], '"probabilistic"'))
-    diary = Diary()
-    network = Network(config, diary)
-    link = network.groups["b0"]["b1"]
-    assert isinstance(link, Link)
+    overlay = Overlay(parse(config_text([("b0", "b1")], '"probabilistic"')))
     wheres = {"left": {"x": [0, 4]}, "right": {"x": [3, 7]}, "both": {"x": [1, 6]}}
-    for place, (id, where) in enumerate(wheres.items()):
-        event = {"kind": "subscribe", "broker": "b0", "client": "ann", "id": id, "where": where}
-        network.feed("b0", message_of(config, event, place), 0, place)
-    withheld = diary.decisions[-1][2]
+    for id, where in wheres.items():
+        overlay.take({"kind": "subscribe", "broker": "b0", "client": "ann", "id": id, "where": where})
+    withheld = overlay.decisions[-1][2]
     assert (withheld.action, withheld.reason) == ("withhold", "probably covered")
     assert withheld.bound is not None
     assert 0 < withheld.bound <= 1e-6
-    gone = {"kind": "unsubscribe", "broker": "b0", "client": "ann", "id": "left"}
-    network.feed("b0", message_of(config, gone, 9), 0, 9)
-    assert [(d.action, d.name.id) for _, _, d in diary.decisions[-2:]] == [("promote", "both"), ("cancel", "left")]
-    assert Name("b0", "ann", "both") in link.told.active
+    overlay.take({"kind": "unsubscribe", "broker": "b0", "client": "ann", "id": "left"})
+    assert [(d.action, d.name.id) for _, _, d in overlay.decisions[-2:]] == [("promote", "both"), ("cancel", "left")]
+    assert Name("b0", "ann", "both") in overlay.region.brokers["b0"].links["b1"].told.active
 
 
 CHAIN = """
@@ -435,7 +429,7 @@ def test_the_streaming_shell_writes_the_same_rows(tmp_path: Path) -> None:
 
 def test_proofs_have_the_bound_0() -> None:
     verdict = strategy_on([SQUARE]).decide((Box((1, 1), (5, 5)),))
-    assert verdict == Verdict(True, "covered by one", (name(0),), nodes=1)
+    assert verdict == Verdict(True, Reason.COVERED_BY_ONE, (name(0),), nodes=1)
 
 
 def test_the_command_line_says_that_publications_may_be_lost(

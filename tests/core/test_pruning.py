@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,8 +12,6 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from state.routing.overlay import Network
-from tests.core.test_overlay import Diary, message_of
 
 from state.config import parse
 from state.errors import ConfigError, InvariantError
@@ -32,14 +31,18 @@ from state.filters.selectivity import BINS, FINEST, MOST_KEPT, START, Selectivit
 from state.filters.trees import EVERYTHING, NOTHING, Filter, Leaf, Or, all_boxes, pmin
 from state.filters.where import parse as parse_filter
 from state.matching.pruned import Pruned
+from state.protocol.commands import Override
 from state.protocol.messages import Name
-from state.routing.link import Link
+from state.routing.heard import Heard, PrunedHeard
+from state.routing.outcome import Measured
 from state.space import Attribute, Space, float_key, float_value
 from state.storage.codec import decode, describe, encode
+from state.storage.rows import metrics_row
 from state.strategies import Spec
 from tests.core.histories import BOX_TABLES, config_text, configs, events, points
 from tests.core.naive import name
 from tests.core.oracle import Oracle
+from tests.core.overlay import Overlay
 from tests.core.test_filters import POINTS, SPACE, cells, trees
 
 uniform = partial(natural, SPACE)
@@ -328,25 +331,30 @@ PRUNED = [
 @given(st.data())
 def test_deliveries_do_not_depend_on_pruning(data: st.DataObject) -> None:
     config = data.draw(configs(PRUNED))
-    diary, oracle = Diary(), Oracle({"colour"})
-    network = Network(config, diary)
-    for place, event in enumerate(data.draw(events(config.overlay.brokers, most=25))):
-        network.feed(event["broker"], message_of(config, event, place), 0, place)
-        network.settle(0)
-        network.check()
-        assert sorted(diary.deliveries) == sorted(oracle.take(event))
-        diary.deliveries.clear()
+    overlay, oracle = Overlay(config), Oracle({"colour"})
+    for event in data.draw(events(config.overlay.brokers, most=25)):
+        overlay.take(event)
+        overlay.region.check()
+        assert sorted(overlay.deliveries) == sorted(oracle.take(event))
+        overlay.deliveries.clear()
 
 
-def line(strategy: str, history: list[dict[str, Any]], shots: list[dict[str, Any]]) -> tuple[Network, Diary]:
-    config = parse(config_text([("b0", "b1"), ("b1", "b2")], strategy))
-    diary = Diary()
-    network = Network(config, diary)
+def line(strategy: str, history: list[dict[str, Any]], shots: list[dict[str, Any]]) -> Overlay:
+    overlay = Overlay(parse(config_text([("b0", "b1"), ("b1", "b2")], strategy)))
     shot = [{"kind": "publish", "broker": "b2", "id": f"p{k}", "at": at} for k, at in enumerate(shots)]
-    for place, event in enumerate([*history, *shot]):
-        network.feed(event["broker"], message_of(config, event, place), 0, place)
-        network.settle(0)
-    return network, diary
+    for event in [*history, *shot]:
+        overlay.take(event)
+    return overlay
+
+
+def heard_at(overlay: Overlay, broker: str, link: str) -> Heard:
+    return overlay.region.brokers[broker].links[link].heard
+
+
+def pruned_at(overlay: Overlay, broker: str, link: str) -> PrunedHeard:
+    heard = heard_at(overlay, broker, link)
+    assert isinstance(heard, PrunedHeard)
+    return heard
 
 
 @settings(max_examples=30)
@@ -354,16 +362,25 @@ def line(strategy: str, history: list[dict[str, Any]], shots: list[dict[str, Any
 def test_a_pruned_link_forwards_a_superset_and_says_which_falsely(data: st.DataObject) -> None:
     history = [e for e in data.draw(events(("b0", "b1", "b2"), most=20)) if e["kind"] != "publish"]
     shots = data.draw(st.lists(points(), min_size=1, max_size=10))
-    _, plain = line('"flood"', history, shots)
-    network, pruned = line('{name = "flood", prune = "network", prunings = 1000}', history, shots)
-    forwarded = [{route[:4] for route in diary.routes if route[4]} for diary in (plain, pruned)]
+    plain = line('"flood"', history, shots)
+    pruned = line('{name = "flood", prune = "network", prunings = 1000}', history, shots)
+    forwarded = [{route[:4] for route in overlay.routes if route[4]} for overlay in (plain, pruned)]
     assert forwarded[0] <= forwarded[1]
     assert plain.deliveries == pruned.deliveries
-    link = network.groups["b2"]["b1"]
-    assert isinstance(link, Link)
-    grid = network.config.space.points([network.config.space.point(at) for at in shots])
-    wanted = link.wants(grid)
-    assert (link.falsely(grid, wanted) == (wanted & ~link.heard.holds_any(grid))).all()
+    assert pruned.counts.get("false_forwards", 0) == len(forwarded_falsely(plain, pruned, shots))
+    heard = pruned_at(pruned, "b2", "b1")
+    space = pruned.config.space
+    grid = space.points([space.point(at) for at in shots])
+    wanted = heard.wants(grid)
+    assert (heard.falsely(grid, wanted) == (wanted & ~heard.unpruned.wants(grid))).all()
+
+
+def forwarded_falsely(plain: Overlay, pruned: Overlay, shots: list[dict[str, Any]]) -> list[str]:
+    """The publications that the pruned overlay forwarded where the unpruned one asked for none."""
+    space = plain.config.space
+    points = {f"p{k}": space.points([space.point(at)]) for k, at in enumerate(shots)}
+    went = ((broker, link, publication) for broker, link, publication, _, goes in pruned.routes if goes)
+    return [shot for broker, link, shot in went if not heard_at(plain, broker, link).wants(points[shot])[0]]
 
 
 SETS = """
@@ -378,18 +395,15 @@ strategy = {strategy}
 """
 
 
-def forwarded(strategy: str, where: dict[str, Any], shots: list[dict[str, Any]]) -> tuple[int, int, Link]:
-    """How many publications from b1 go to b0, how many of them falsely, and the link."""
+def forwarded(strategy: str, where: dict[str, Any], shots: list[dict[str, Any]]) -> tuple[int, int, Heard]:
+    """How many publications from b1 go to b0, how many of them falsely, and what b1 heard from b0."""
     config = parse(SETS.format(values=[f"v{k}" for k in range(40)], strategy=strategy))
-    network = Network(config, Diary())
-    event = {"kind": "subscribe", "broker": "b0", "client": "ann", "id": "s", "where": where}
-    network.feed("b0", message_of(config, event, 0), 0, 0)
-    network.settle(0)
-    link = network.groups["b1"]["b0"]
-    assert isinstance(link, Link)
+    overlay = Overlay(config)
+    overlay.take({"kind": "subscribe", "broker": "b0", "client": "ann", "id": "s", "where": where})
+    heard = heard_at(overlay, "b1", "b0")
     points = config.space.points([config.space.point(at) for at in shots])
-    wanted = link.wants(points)
-    return int(wanted.sum()), int(link.falsely(points, wanted).sum()), link
+    wanted = heard.wants(points)
+    return int(wanted.sum()), int(heard.falsely(points, wanted).sum()), heard
 
 
 def test_what_is_not_pruned_is_routed_by_as_it_was_heard() -> None:
@@ -398,12 +412,13 @@ def test_what_is_not_pruned_is_routed_by_as_it_was_heard() -> None:
     where = {"c": [f"v{2 * k}" for k in range(20)], "d": [f"v{2 * k}" for k in range(10)]}
     assert forwarded('"flood"', where, shots)[:2] == (200, 0)
     strategy = '{{name = "flood", prune = "network", prunings = {}}}'
-    *counts, link = forwarded(strategy.format(0), where, shots)
+    *counts, heard = forwarded(strategy.format(0), where, shots)
     assert counts == [200, 0]
-    link.check()
-    *counts, link = forwarded(strategy.format(1), where, shots)
+    heard.check()
+    *counts, heard = forwarded(strategy.format(1), where, shots)
     assert counts == [400, 200], "all that is asked of d, whatever c is"
-    assert link.pruned.table.box_counts().sum() == 10
+    assert isinstance(heard, PrunedHeard)
+    assert heard.table.table.box_counts().sum() == 10
 
 
 def test_a_pruned_filter_is_as_many_boxes_as_it_takes() -> None:
@@ -411,9 +426,10 @@ def test_a_pruned_filter_is_as_many_boxes_as_it_takes() -> None:
     some = [f"v{2 * k}" for k in range(20)]
     where = {"c": some, "d": some, "n": [0, 8]}
     shots = [{"c": f"v{c}", "d": f"v{d}", "n": n} for c in range(40) for d in range(40) for n in (8, 9)]
-    *counts, link = forwarded('{name = "flood", prune = "network", prunings = 1}', where, shots)
+    *counts, heard = forwarded('{name = "flood", prune = "network", prunings = 1}', where, shots)
     assert counts == [800, 400]
-    assert link.pruned.table.box_counts().sum() == 400
+    assert isinstance(heard, PrunedHeard)
+    assert heard.table.table.box_counts().sum() == 400
 
 
 def many(count: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -436,25 +452,27 @@ def many(count: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 def test_pruning_can_be_changed_and_undone_on_stored_state() -> None:
     """The state of a pruned link is read under any other pruning, and under none: the originals are all there."""
     history, shots = many(12)
-    plain, _ = line('"flood"', history, shots)
-    network, _ = line('{name = "flood", prune = "network", prunings = 9}', history, shots)
-    link = network.groups["b1"]["b0"]
-    assert isinstance(link, Link) and link.pruned.prunings == 9
-    blob, setup = encode(link), link.setup
-    for pruning in (None, Pruning("memory", 3), Pruning("throughput"), setup.spec.pruning):
-        other = replace(setup, spec=replace(setup.spec, pruning=pruning))
-        assert describe(other) == describe(setup)
-        again = decode(blob, other)
-        assert isinstance(again, Link)
+    plain = line('"flood"', history, shots)
+    overlay = line('{name = "flood", prune = "network", prunings = 9}', history, shots)
+    broker, heard = overlay.region.brokers["b1"], pruned_at(overlay, "b1", "b0")
+    assert heard.table.prunings == 9
+    stored, setups = encode(broker), overlay.config.setups()["b1"]
+    for pruning in (None, Pruning("memory", 3), Pruning("throughput"), setups["b0"].spec.pruning):
+        others = {link: replace(setup, spec=replace(setup.spec, pruning=pruning)) for link, setup in setups.items()}
+        assert describe(others) == describe(setups)
+        again = decode(stored, "b1", others).links["b0"].heard
+        again.learn(heard.learned)  # kept in the head of a region
         again.check()
-        original = plain.groups["b1"]["b0"].heard
-        assert {n: again.heard.boxes(n) for n in again.heard} == {n: original.boxes(n) for n in original}
-        if pruning is not None:
-            assert again.pruned.prunings <= (pruning.prunings or 1000)
-    again = decode(blob, setup)
-    assert isinstance(again, Link)
-    assert [again.pruned.tree(n) for n in again.heard] == [link.pruned.tree(n) for n in link.heard]
-    assert encode(again) == blob
+        assert again.asked() == heard_at(plain, "b1", "b0").asked()
+        assert isinstance(again, PrunedHeard) == (pruning is not None)
+        if isinstance(again, PrunedHeard) and pruning is not None:
+            assert again.table.prunings <= (pruning.prunings or 1000)
+    restored = decode(stored, "b1", setups)
+    again = restored.links["b0"].heard
+    again.learn(heard.learned)
+    assert isinstance(again, PrunedHeard)
+    assert [again.table.tree(n) for n in again.names()] == [heard.table.tree(n) for n in again.names()]
+    assert encode(restored) == stored
 
 
 def test_what_was_learned_steers_what_is_pruned() -> None:
@@ -464,27 +482,26 @@ def test_what_was_learned_steers_what_is_pruned() -> None:
     history = [{"kind": "subscribe", "broker": "b0", "client": "ann", "id": "s", "where": where}]
     kept = {}
     for seen in (shots[:63], shots):
-        link = line('{name = "flood", prune = "network", prunings = 1}', history, seen)[0].groups["b2"]["b1"]
-        assert isinstance(link, Link) and link.learned is not None
-        counts, taken = link.learned
-        kept[int(counts[0].sum()), int(taken[0].sum())] = [link.pruned.tree(n) for n in link.heard]
+        heard = pruned_at(line('{name = "flood", prune = "network", prunings = 1}', history, seen), "b2", "b1")
+        assert heard.learned is not None
+        counts, taken = heard.learned
+        kept[int(counts[0].sum()), int(taken[0].sum())] = [heard.table.tree(n) for n in heard.names()]
     assert kept == {(63, 0): [Leaf(0, 0, 2)], (150, 128): [Leaf(1, 0, 4)]}
 
 
 def test_metrics_show_what_pruning_contributes() -> None:
-    from state.storage.rows import metrics_row
-
     history, shots = many(12)
-    network, _ = line('{name = "flood", prune = "memory", prunings = 10}', history, shots)
-    link = network.groups["b2"]["b1"]
-    row = metrics_row(link, {"false_forwards": 7}, 1, None, None)
-    assert row["prunings"] == 10 and row["false_forwards"] == 7
-    assert row["unpruned_associations"] - row["associations"] == 10
-    assert row["filter_bytes"] < row["unpruned_filter_bytes"]
-    plain = metrics_row(line('"flood"', history, [])[0].groups["b2"]["b1"], {}, 1, None, None)
+    overlay = line('{name = "flood", prune = "memory", prunings = 10}', history, shots)
+    sizes = overlay.region.brokers["b2"].sizes("b1")
+    assert sizes["prunings"] == 10
+    assert sizes["unpruned_associations"] - sizes["associations"] == 10
+    assert sizes["filter_bytes"] < sizes["unpruned_filter_bytes"]
+    plain = line('"flood"', history, []).region.brokers["b2"].sizes("b1")
     assert plain["prunings"] is None
-    assert plain["associations"] == plain["unpruned_associations"] == row["unpruned_associations"]
-    assert plain["filter_bytes"] == plain["unpruned_filter_bytes"] == row["unpruned_filter_bytes"]
+    assert plain["associations"] == plain["unpruned_associations"] == sizes["unpruned_associations"]
+    assert plain["filter_bytes"] == plain["unpruned_filter_bytes"] == sizes["unpruned_filter_bytes"]
+    measured = metrics_row(Measured(1, "b2", "b1", Counter({"false_forwards": 7}), sizes))
+    assert (measured["prunings"], measured["false_forwards"]) == (10, 7)
 
 
 @pytest.mark.parametrize(
@@ -509,16 +526,35 @@ def test_a_pruning_is_written_as_it_was_given() -> None:
 
 
 def test_a_link_that_prunes_nothing_has_no_pruned_table() -> None:
-    network, _ = line('"flood"', [], [])
-    link = network.groups["b0"]["b1"]
-    assert isinstance(link, Link) and link.learned is None
-    with pytest.raises(InvariantError, match="prunes nothing"):
-        _ = link.pruned
+    heard = heard_at(line('"flood"', [], []), "b0", "b1")
+    assert heard.learned is None
+    assert heard.unpruned is heard
 
 
 def test_where_links_speak_in_ranges_nothing_is_pruned() -> None:
     history, shots = many(5)
-    network, diary = line('{name = "mics", prune = "network"}', history, shots)
-    link = network.groups["b2"]["b1"]
-    assert isinstance(link, Link) and link.learned is None
-    assert diary.deliveries == line('"flood"', history, shots)[1].deliveries
+    overlay = line('{name = "mics", prune = "network"}', history, shots)
+    heard = heard_at(overlay, "b2", "b1")
+    assert heard.learned is None
+    assert heard.pruned(Pruning("network")) is heard
+    assert not overlay.region.brokers["b2"].links["b1"].prune(Override(Pruning("network")))
+    assert overlay.deliveries == line('"flood"', history, shots).deliveries
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_pruning_put_on_changed_and_taken_off_at_any_time_delivers_the_same(data: st.DataObject) -> None:
+    """Originals stay under the wrapper, so every change is as if it had always been so."""
+    overlay, oracle = Overlay(parse(config_text([("b0", "b1"), ("b1", "b2")], '"union"'))), Oracle({"colour"})
+    overrides = [None, Override(None), *(Override(Pruning(d, p)) for d in DIMENSIONS for p in (2, None))]
+    for event in data.draw(events(("b0", "b1", "b2"), most=20)):
+        for broker in overlay.region.brokers.values():
+            for link in broker.links.values():
+                before, override = link.heard.asked(), data.draw(st.sampled_from(overrides))
+                changes = link.override != override
+                assert link.prune(override) == changes
+                assert (link.override, link.heard.asked()) == (override, before)
+        overlay.take(event)
+        overlay.region.check()
+        assert sorted(overlay.deliveries) == sorted(oracle.take(event))
+        overlay.deliveries.clear()

@@ -207,6 +207,20 @@ def test_standing_subscription_misses_nothing_in_any_interleaving(data: st.DataO
     check_covering(overlay)
 
 
+def test_what_expires_in_an_interleaved_run_waits_on_the_channels_like_everything_else() -> None:
+    overlay = Overlay(parse(config_text([("b0", "b1"), ("b1", "b2")], '"union"')))
+    subscribe = {"kind": "subscribe", "broker": "b0", "id": "s", "client": "ann", "where": {}, "ttl": 1}
+    shot = {"kind": "publish", "broker": "b2", "id": "p", "at": {"x": 0, "y": 0, "colour": "red"}}
+    overlay.take(subscribe)
+    overlay.feed(subscribe | {"broker": "b1", "id": "other", "where": {"x": [0, 0]}})
+    before = set(overlay.waiting)
+    overlay.feed(shot, time=1_000_000)
+    assert before and before < set(overlay.waiting), "nothing was received, the ends and the publication wait too"
+    overlay.settle()
+    overlay.region.check()
+    assert overlay.deliveries == []
+
+
 WIDE: list[Event] = [{}, {"x": [5, 7]}, {"x": [0, 5]}, {"x": [2, None]}, {"x": [3, 4], "y": [0, 7]}, {"y": [2, 6]}]
 
 

@@ -84,7 +84,7 @@ def test_columns_are_those_of_the_tables(here: Path, capsys: pytest.CaptureFixtu
     for table, columns in TABLES.items():
         found = rows(here / "out", table)
         assert found, table
-        assert all(list(row) == list(columns) for row in found), table
+        assert all(list(row) == [column.name for column in columns] for row in found), table
 
 
 def test_rejects_name_the_rule_and_the_stream_goes_on(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,7 +179,8 @@ def test_time_to_live_follows_the_events_clock(here: Path, capsys: pytest.Captur
     run(capsys, "simulate", "events.jsonl", "--out", "out")
     assert [row["publication"] for row in rows(here / "out", "deliveries")] == ["p1"]
     cancels = [row for row in rows(here / "out", "decisions") if row["action"] == "cancel"]
-    assert {(row["reason"], row["batch"]) for row in cancels} == {("expired", 3), ("unsubscribed", 3)}
+    assert len(cancels) > 1, "also on links farther away"
+    assert {(row["reason"], row["batch"]) for row in cancels} == {("expired", 3)}
 
 
 SEED: list[list[str]] = [[], ["--seed", "3"]]

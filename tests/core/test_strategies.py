@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from state.errors import ConfigError, StateError
-from state.geometry.boxes import Box, stack, unstack
+from state.geometry.boxes import Box, Boxes, stack, unstack
 from state.matching.boxlist import BoxList
 from state.protocol.messages import Name
 from state.space import Keys
@@ -90,10 +90,16 @@ class World:
 
     def subscribe(self, boxes: Keys) -> Verdict:
         """Decide as `told` does: what is not covered becomes active."""
-        verdict = self.strategy.decide(unstack(boxes))
+        verdict = self.decide(unstack(boxes))
         self.serial += 1
         if not verdict.covered:
             self.add(name(self.serial), boxes)
+        return verdict
+
+    def decide(self, boxes: Boxes) -> Verdict:
+        """Ask, and let the strategy take note of its answer, as `told` does."""
+        verdict = self.strategy.decide(boxes)
+        self.strategy.observe(verdict)
         return verdict
 
     def add(self, one: Name, boxes: Keys) -> None:
@@ -219,10 +225,25 @@ def test_every_short_history_is_decided_exactly(spec: Spec, data: st.DataObject)
 def test_asking_again_gives_the_same_answer(dims: int, spec: Spec) -> None:
     world = World(spec, dims)
     for rng, shape in histories(3, dims, 25):
-        world.strategy.decide(unstack(shape))
         first = world.strategy.decide(unstack(shape))
         assert world.strategy.decide(unstack(shape)) == first
         world.subscribe(shape)
+        maybe_unsubscribe(world, rng)
+
+
+@every_strategy
+@all_dims
+def test_asking_changes_nothing(dims: int, spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "HARD", 2)  # so that many a question is hard
+    world = World(spec, dims)
+    for k, (rng, shape) in enumerate(histories(12, dims, 40)):
+        if k == 20:
+            world.strategy.rebuild()
+        before = world.strategy.dump()
+        world.strategy.decide(unstack(shape))
+        assert same(world.strategy.dump(), before)
+        world.subscribe(shape)
+        world.strategy.rebuild_step()
         maybe_unsubscribe(world, rng)
 
 
@@ -471,7 +492,7 @@ def ask_everything(world: World) -> None:
     rng = np.random.default_rng(9)
     for _ in range(60):
         shape = naive.random_shape(rng, world.dims, world.size)
-        verdict = world.strategy.decide(unstack(shape))
+        verdict = world.decide(unstack(shape))
         assert verdict.covered == world.covered(shape)
         world.check(shape, verdict, truth=world.covered(shape))
         if not verdict.covered:
@@ -483,10 +504,10 @@ def test_auto_goes_from_easy_to_kept_to_dropped_and_is_exact_in_each(monkeypatch
     monkeypatch.setattr(auto, "MOST_RECTANGLES", 6)
     world = World(Spec("auto"), 2)
     world.subscribe(keys((0, 5), (6, 6))[None])
-    world.strategy.decide((world.domain,))
+    world.decide((world.domain,))
     assert (stage(world.strategy), world.strategy.negative_rectangles) == (auto.EASY, None)
     hard = strips(world, 5)
-    assert world.strategy.decide((hard,)).covered
+    assert world.decide((hard,)).covered
     assert (stage(world.strategy), world.strategy.negative_rectangles) == (auto.KEPT, 1)
     ask_everything(world)
     assert stage(world.strategy) == auto.KEPT
@@ -497,7 +518,7 @@ def test_auto_goes_from_easy_to_kept_to_dropped_and_is_exact_in_each(monkeypatch
     assert (stage(world.strategy), world.strategy.negative_rectangles) == (auto.DROPPED, None)
     ask_everything(world)
     hard = strips(world, 5)
-    assert world.strategy.decide((hard,)).covered
+    assert world.decide((hard,)).covered
     assert stage(world.strategy) == auto.DROPPED
 
 
@@ -507,7 +528,7 @@ def test_auto_that_would_keep_too_much_from_the_start_drops_at_once(monkeypatch:
     world = World(Spec("auto"), 2)
     isolated(world)
     q = naive.domain(2)[None]
-    verdict = world.strategy.decide(unstack(q))
+    verdict = world.decide(unstack(q))
     assert stage(world.strategy) == auto.DROPPED
     world.check_witness(q, verdict)
     ask_everything(world)
@@ -546,9 +567,12 @@ def test_auto_as_it_is_set_keeps_rectangles_once_a_question_is_hard() -> None:
     for k in range(count):
         active.add(name(k), (Box((k, 0), (k + 1, 9)),))
         strategy.added(name(k), active.boxes(name(k)))
-    assert strategy.decide((Box((0, 0), (auto.HARD, 9)),)).covered
-    assert stage(strategy) == auto.EASY
+    easy = strategy.decide((Box((0, 0), (auto.HARD, 9)),))
+    strategy.observe(easy)
+    assert (easy.covered, stage(strategy)) == (True, auto.EASY)
     verdict = strategy.decide((Box((0, 0), (count, 9)),))
+    assert stage(strategy) == auto.EASY, "asking changes nothing"
+    strategy.observe(verdict)
     assert (verdict.covered, len(verdict.coverers), stage(strategy)) == (True, count, auto.KEPT)
     active.remove(name(7))
     strategy.removed(name(7), (Box((7, 0), (8, 9)),))
@@ -559,7 +583,7 @@ def test_auto_keeps_no_rectangles_in_many_attributes(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(auto, "HARD", 1)
     world = World(Spec("auto"), auto.MOST_DIMS + 1)
     hard = strips(world, 3)
-    assert world.strategy.decide((hard,)).covered
+    assert world.decide((hard,)).covered
     assert world.strategy.negative_rectangles is None
     assert stage(world.strategy) == auto.DROPPED
 
