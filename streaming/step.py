@@ -30,7 +30,7 @@ from state.routing.outcome import Outcome
 from state.routing.region import Region
 from state.space import Space, timestamp_text
 from state.storage.codec import keys_of
-from state.storage.rows import REGION, Columns, tables
+from state.storage.rows import COUNTS, REGION, Columns, tables
 from state.storage.store import Held
 from streaming.hashing import kafka_partition
 from streaming.schemas import Parcel, Posted, read_parcel, stream_of
@@ -124,7 +124,8 @@ class Step:
         made = tables(self._outcome, self._batch)
         metrics, name = made["metrics"], self._region.name
         metrics["state_bytes"] = list(map(self._bytes_of, metrics["broker"], metrics["link"]))
-        row = {"broker": name, "link": REGION, "batch": self._batch, "state_bytes": self._bytes_of(name, REGION)}
+        row: dict[str, Any] = {"broker": name, "link": REGION, "batch": self._batch, **dict.fromkeys(COUNTS, 0)}
+        row["state_bytes"] = self._bytes_of(name, REGION)
         row["millis"] = (wall.perf_counter() - self._began) * 1000
         for column, values in metrics.items():
             values.append(row.get(column))

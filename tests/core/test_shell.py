@@ -324,7 +324,13 @@ def test_a_region_has_a_row_of_metrics_of_its_own() -> None:
     shell.settle()
     rows = [row for row in shell.tables()["metrics"] if row["link"] == REGION]
     assert [(row["broker"], row["batch"]) for row in rows] == [("b1", 0), ("b2", 1)]
-    assert all(row["millis"] > 0 for row in rows)
+    assert all(row["millis"] > 0 and row["forward"] == 0 for row in rows), "what is counted is counted by links"
+    shell.send(subscribe("b0", "s2"))
+    shell.settle()
+    sizes = {(row["broker"], row["link"]): row["state_bytes"] for row in shell.tables()["metrics"]}
+    stored = {part.name: shell.open(part.name, shell.stored[part.name]).sizes for part in shell.settings.parts}
+    assert sizes["b0", "b1"] == stored["b1"]["b0/b1"] > 0
+    assert sizes["b1", REGION] > 0
 
 
 def test_a_reject_belongs_to_the_region_of_its_broker_or_to_the_first() -> None:

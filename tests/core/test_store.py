@@ -288,7 +288,7 @@ def test_a_worker_with_another_history_is_not_trusted() -> None:
 
 def test_a_region_is_not_stored_in_the_middle_of_a_step() -> None:
     store = Store.open(None, "all", SETUPS, 1)
-    store.region.feed(subscribe("b0", 1))
+    store.region.feed(subscribe("b0", 1), 0)
     with pytest.raises(InvariantError, match="all is stored while messages wait"):
         store.close()
 
