@@ -5,7 +5,7 @@ What the network brings is believed only after its SHA-256, and appears only whe
     .jars/.kafka.partial-*/lib  fetch ──▶ hash ──▶ stamp ──▶ rename to .jars/kafka
 
 so a folder that exists was complete and right, whatever was killed when; a file damaged later is noticed, and the set
-fetched anew. One process fetches at a time (a lock per set); those that waited find the work done. With everything
+fetched again. One process fetches at a time (a lock per set); those that waited find the work done. With everything
 there, this is some `stat` calls: no network, nothing written.
 
 Networks without the public repository: a settings file for Ivy in `LACUNA_IVY_SETTINGS`; a proxy in

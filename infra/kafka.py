@@ -4,7 +4,7 @@ For the demo, the tests and a person's desk, not for a cluster. It is detached: 
 killed. Everything of it lies below its home:
 
     home/data                 topics and messages; formatted once
-    home/server.properties    written anew at each start; the ports of the last start are read back from it
+    home/server.properties    written again at each start; the ports of the last start are read back from it
     home/kafka.log, .log.1    the words of this run, and of the one before
     home/kafka.pid            the process; a stale one (see `process`) counts as none
     home/.lock                start and stop take turns

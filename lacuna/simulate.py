@@ -42,7 +42,7 @@ FILE = Channel(0, 0, "events")
 
 
 class _Timed(msgspec.Struct):
-    """Whether an event says when it happened."""
+    """The `time` of an event, if it has one."""
 
     time: Any = None
 

@@ -10,7 +10,7 @@
 
 A client is attached to one broker under one name. Every event is checked before it is sent (`EventRefused` names value,
 rule and remedy), stamped with the time, and, for subscribes and unsubscribes, with a revision that grows (see
-`compose`): of two words about one subscription the later wins, although they are in different topics. Sending does not
+`compose`): of two events about one subscription the later wins, although they are in different topics. Sending does not
 wait; `flush` and the end of the `with` block do, and raise if Kafka did not confirm everything.
 
 Without this library, any Kafka client will do that writes the same JSON with the broker as the key.

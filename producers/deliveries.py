@@ -1,4 +1,4 @@
-"""Deliveries: what the router has for one client, each once.
+"""The deliveries of one client, each once.
 
 The router writes at least once: after a crash the topic may hold some deliveries again. It numbers them per `channel`,
 1, 2, 3 ..., and states its `epoch`, its life from an empty checkpoint on. One client sees only some of the numbers of a

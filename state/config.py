@@ -97,7 +97,7 @@ class Config:
         return Setup(broker, link, self.space, self.spec_of(broker, link), self.remember)
 
     def setups(self, brokers: Iterable[str] | None = None) -> dict[str, dict[str, Setup]]:
-        """What a region of these brokers, or of all, needs to know: the setups of their links and clients."""
+        """Return the setups of the links and clients of these brokers, or of all, by broker and link."""
         return {
             broker: {link: self.setup(broker, link) for link in (LOCAL, *self.overlay.neighbours[broker])}
             for broker in (self.overlay.brokers if brokers is None else brokers)

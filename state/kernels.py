@@ -3,7 +3,7 @@
 Compiling all kernels takes half a minute, so they are cached. numba notices when the file of a cached function changed,
 but not when a function that it calls, in another file, did: after an edit or an upgrade, a stale copy of the callee
 would go on living inside the cached caller. So the cache lies in a folder named after the text of *all* kernels: change
-one, and everything is compiled anew, once.
+one, and everything is compiled again, once.
 
 The folder is beside the modules, or where `NUMBA_CACHE_DIR` says, for installations that cannot be written to.
 """

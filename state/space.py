@@ -372,7 +372,7 @@ class Space:
         return tuple(a.key(at[a.name]) for a in self.attributes)
 
     def sides(self, where: Mapping[str, object]) -> Sides:
-        """What an object of ranges asks for in each attribute; what is not named is unconstrained."""
+        """Return the keys that an object of ranges asks for in each attribute; one not named is unconstrained."""
         self._refuse_unknown(where)
         return [a.intervals(where[a.name]) if a.name in where else [(a.low, a.high + 1)] for a in self.attributes]
 

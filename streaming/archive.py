@@ -1,8 +1,8 @@
 """The archive query: from the records topic into the five tables, each row exactly once, whatever crashed.
 
 The topic holds frames of rows (`state.protocol.frame`), each numbered on its channel: one channel per region and epoch.
-The router may have written a frame twice; Spark may run a batch twice; the process may die between two tables. Against
-the first stand the numbers, against the others three things:
+The router may have written a frame twice: its number shows that. Spark may run a batch twice, and the process may die
+between two tables. Three things make that harmless:
 
     Spark's checkpoint    batch N holds the same records whenever it is run
     marks-N               the number of the last frame taken on each channel, after batch N
@@ -19,14 +19,14 @@ Numbers on a channel, as in `state.protocol.channel`: one at or below the mark i
 one is a gap, rows are lost, and the archive stops. Frames of every epoch found in the topic are taken: it is history.
 The checksum of the predecessor is not compared: a repeated batch writes other times taken under the same number.
 
-A record that Lacuna did not write is counted, named in the log of the job and passed over: it would otherwise stop the
-archive for ever. If it was a frame that was damaged, the next number shows the gap.
+A record that Lacuna did not write is counted, named in the log of the job and passed over; stopping at it would stop
+the archive for ever. If it was a damaged frame, the next number shows the gap.
 
 Not chosen: an application id per channel and its number as version would need no marks, but Spark's writer can put only
 one stamp on a commit; a query with state would do the work of the marks, at several times the cost.
 
-Stopping. A query that is stopped while Python runs its batch may lose its thread. So the batch function looks for the
-wish to stop at its beginning, and ends the query with `StopArchive`; `ArchiveQuery.stop` lets a batch end first.
+Stopping. A query that is stopped while Python runs its batch may lose its thread. So the batch function looks at its
+beginning whether it is to stop, and ends the query with `StopArchive`; `ArchiveQuery.stop` lets a batch end first.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ log = logging.getLogger(__name__)
 
 
 class StopArchive(Exception):
-    """The wish to stop was noticed: not a failure."""
+    """The archive was asked to stop: not a failure."""
 
 
 # Where things are
@@ -81,7 +81,7 @@ class StopArchive(Exception):
 
 @dataclass(frozen=True)
 class Places:
-    """What the archive keeps, and where: all derived from the folder of its Spark checkpoint."""
+    """The paths of everything that the archive keeps, derived from the folder of its Spark checkpoint."""
 
     lake: str
     checkpoint: str
@@ -106,14 +106,14 @@ def places(settings: Settings, checkpoint: str | None = None) -> Places:
 
 
 class Filled(msgspec.Struct, frozen=True):
-    """What a table has received: the last batch that added to it, and the rows of all."""
+    """The content of a table: the last batch that added to it, and the rows of all batches."""
 
     batch: int
     rows: int
 
 
 class Marks(msgspec.Struct, frozen=True):
-    """How far the archive is after a batch: the last frame of each epoch's channels, the next offset of each partition.
+    """The progress of the archive after a batch: the last frame of every channel, the next offset of every partition.
 
     `life` names the tables' stamps: it is drawn when the archive begins with empty tables, and kept. `foreign` counts
     records that were passed over.
@@ -128,7 +128,7 @@ class Marks(msgspec.Struct, frozen=True):
     foreign: int = 0
 
     def stamp(self, table: str) -> Stamp:
-        """What a commit of this batch to a table carries."""
+        """Return the stamp that a commit of this batch to a table carries."""
         return Stamp(f"lacuna-{self.life}-{table}", self.batch)
 
 
@@ -150,7 +150,7 @@ class MarkFiles:
         return sorted(int(stem) for stem in stems if stem.isdigit())
 
     def has(self, batch: int) -> bool:
-        """Whether there are marks of a batch."""
+        """Return whether there are marks of a batch."""
         return bool(self._system.get_file_info(self._name(batch)).is_file)
 
     def get(self, batch: int) -> Marks:
@@ -186,7 +186,7 @@ class MarkFiles:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be done with a batch."""
+    """The plan of a batch: its repeats, its new rows by table, and the marks after it."""
 
     repeats: frozenset[Place]
     rows: Mapping[str, int]
@@ -267,12 +267,12 @@ def _filled(before: Marks, rows: Mapping[str, int]) -> dict[str, Filled]:
 
 
 def _nothing(_batch: int, _rows: Mapping[str, int]) -> None:
-    """Tell nobody."""
+    """Report nothing."""
 
 
 @dataclass
 class Archive:
-    """What Spark calls with every batch. `failure` is what it raised, `marks` those of the last batch that it ended."""
+    """The function that Spark calls with every batch. `failure` is its exception, `marks` those of its last batch."""
 
     files: MarkFiles
     writer: Writer
@@ -360,17 +360,17 @@ class ArchiveQuery(StreamingQuery):
 
     @property
     def failure(self) -> Exception | None:
-        """What the batch function raised, if that ended the query; for a rule of ours a `LacunaError`."""
+        """The exception of the batch function, if it ended the query; a broken rule of ours is a `LacunaError`."""
         return self._archive.failure
 
     @property
     def marks(self) -> Marks | None:
-        """How far it is: the marks of the last batch that this run has ended."""
+        """The marks of the last batch that this run has completed."""
         return self._archive.marks
 
 
 def stopped_on_purpose(query: StreamingQuery) -> bool:
-    """Whether a query has ended because that was wished for."""
+    """Return whether a query has ended because it was asked to stop."""
     if query.isActive:
         return False
     return query.exception() is None or (isinstance(query, ArchiveQuery) and isinstance(query.failure, StopArchive))
@@ -411,7 +411,7 @@ def archive_query(
 
 
 def records(spark: SparkSession, settings: Settings, most_records: int) -> DataFrame:
-    """What the archive reads."""
+    """Return the records that the archive reads."""
     source = (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", settings.config.kafka.bootstrap)
@@ -464,7 +464,7 @@ def _refuse_rows(where: Places) -> None:
 
 
 def _refuse_older_tables(where: Places, complete: Marks) -> None:
-    """What these marks say was written must be in the tables' logs."""
+    """Refuse tables whose logs lack what these marks say was written."""
     for table, filled in complete.tables.items():
         last = open_table(where.lake, table).transaction_version(complete.stamp(table).application)
         if last is None or last < filled.batch:

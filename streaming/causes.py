@@ -1,6 +1,7 @@
-"""Why a query died, in one message for a person: what happened, and what to do now.
+"""The cause of a query's death, in one message for a person: what happened, and what to do now.
 
-A query ends with a Java exception whose text may hold many lines, ours among them. Looked for, in this order:
+A query ends with a Java exception whose text may hold many lines, ours among them. The message is the first of
+these that is found:
 
     ours        the core or the shell raised it with its own message, cause and remedy: that one, and nothing else
     known       Spark, Kafka or the disk says something that is known here: its cause and remedy in our words

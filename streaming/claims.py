@@ -2,9 +2,9 @@
 
 Two routers on one checkpoint would give the same numbers to different letters; two archives would both believe that a
 row is theirs to add. Spark notices next to nothing of that (its writer of checkpoints on local paths only looks whether
-a file is there, see `pipeline`). So who uses a checkpoint first locks a file beside it; the lock goes with the process,
-however it ends, and needs no cleaning up. Only local paths can be locked so: with a checkpoint
-in an object store, whoever deploys the job sees to it that there is one.
+a file is there, see `pipeline`). So the first user of a checkpoint locks a file beside it. The lock ends with its
+process and needs no cleaning up. Only local paths can be locked: with a checkpoint in an object store, the operator
+must run only one job.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ NOTHING = -1
 
 
 class Claimed(LacunaError):
-    """Somebody else holds the lock."""
+    """Another program holds the lock."""
 
 
 def claim(file: str, used: str, what: str) -> int:
-    """Lock `file` for this process: the open file, to be given to `release`. `used` is the checkpoint, for `what`."""
+    """Lock `file` for this process. Return the open file, for `release`. `used` is the checkpoint, `what` its user."""
     if not is_local(file):
         return NOTHING
     while True:
@@ -71,7 +71,7 @@ def _is_there(lock: int, file: str) -> bool:
 
 
 def taken(used: str, what: str) -> Claimed:
-    """What is said to the second one."""
+    """Return the error for the second program."""
     return Claimed(
         f"{used}: {what} runs on this checkpoint already, and there can be only one. Remedy: stop it first, or use "
         "another lake.checkpoint and lake.path"

@@ -12,7 +12,7 @@ either may end what the other began; of two commits that race with one stamp, De
     RustWriter     the records pass through the driver; delta-rs writes: about 10 ms a table. One machine.
     SparkWriter    the records stay on the executors; Spark writes: about a second a table. A cluster.
 
-A **head** is what the plan needs to know of a record: everything but the rows. A record that cannot be read has a head
+A **head** is a record without its rows: all that the plan needs. A record that cannot be read has a head
 too, with its fault, so that workers never raise. A record that Lacuna did not write is *foreign* and is passed over;
 any other fault stops the driver with one message.
 
@@ -69,7 +69,7 @@ CHUNK = 1 << 16
 
 
 def table_path(lake: str, table: str) -> str:
-    """Where a table is."""
+    """Return the path of a table."""
     return f"{absolute(lake)}/{table}"
 
 
@@ -91,7 +91,7 @@ def check_folder(path: str, name: str = "lake.path", least_free: int = LEAST_FRE
 
 
 def create_tables(lake: str) -> None:
-    """Have the five tables; refuse a path where something else lies in their place."""
+    """Create the missing tables. Refuse a path where something else lies in their place."""
     check_folder(lake)
     found = {table: _existing(lake, table) for table in SCHEMAS}
     for table, there in found.items():
@@ -117,7 +117,7 @@ def _create(lake: str, table: str) -> None:
 
 
 def _add_columns(lake: str, table: str, there: DeltaTable) -> None:
-    """Have the columns that an earlier version did not know, at the end of the table; nothing if it has them all."""
+    """Add the columns that an earlier version did not know, at the end of the table."""
     known = {field.name for field in there.schema().fields}
     lacking = [field for field in Schema.from_arrow(SCHEMAS[table]).fields if field.name not in known]
     if lacking:
@@ -139,7 +139,7 @@ def _existing(lake: str, table: str) -> DeltaTable | None:
 
 
 def is_vacant(path: Path) -> bool:
-    """Whether nothing is there, or a folder without files: what a start that was killed may leave."""
+    """Return whether there is nothing, or only folders without files, as a killed start may leave."""
     if not os.path.lexists(path):
         return True
     return path.is_dir() and not any(files for _, _, files in os.walk(path))
@@ -166,7 +166,7 @@ def _foreign(lake: str, rule: str) -> LacunaError:
 
 
 def open_table(lake: str, table: str) -> DeltaTable:
-    """A table, or an error that says what is missing."""
+    """Open a table. Raises an error that says what is missing."""
     path = table_path(lake, table)
     if not DeltaTable.is_deltatable(path):
         raise LacunaError(f"lake.path = {lake!r}: there is no table {table}. Remedy: run the archive first.")
@@ -174,7 +174,7 @@ def open_table(lake: str, table: str) -> DeltaTable:
 
 
 def table_counts(lake: str) -> dict[str, int]:
-    """Rows of each table, from the statistics in their logs."""
+    """Return the number of rows of each table, from the statistics in their logs."""
     return {table: open_table(lake, table).count() for table in SCHEMAS}
 
 
@@ -182,7 +182,7 @@ def table_counts(lake: str) -> dict[str, int]:
 
 
 class Stamp(NamedTuple):
-    """What makes a commit recognisable."""
+    """The mark by which a commit is recognised: an application id and a version."""
 
     application: str
     version: int
@@ -273,10 +273,10 @@ class Load(Protocol):
 
 
 class Writer(Protocol):
-    """A way into the tables."""
+    """A writer of the tables."""
 
     def load(self, records: DataFrame) -> AbstractContextManager[Load]:
-        """Read a batch with the columns partition, offset and value, once and whatever happens then."""
+        """Read a batch with the columns partition, offset and value, once."""
 
 
 class RustWriter:
@@ -292,7 +292,7 @@ class RustWriter:
         yield RustLoad(self, records.select("partition", "offset", "value").toArrow())
 
     def append(self, table: str, streams: Iterable[bytes], stamp: Stamp) -> None:
-        """One commit, unless it is there."""
+        """Make one commit, unless the table has it already."""
         target = self._table(table)
         last = target.transaction_version(stamp.application)
         if last is not None and last >= stamp.version:

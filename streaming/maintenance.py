@@ -6,9 +6,9 @@ is safe while the archive runs: in Delta an append and a compaction never confli
 says was replaced. Files that no log mentions are left by a writer that was killed, or belong to one that has not
 committed yet; so they are deleted too, but only with a retention of a day or more, which no commit takes.
 
-The tables hold nothing that the records topic does not: `rebuild` throws them away together with the archive's memory
-of them, and the next archive fills them anew. The order of the steps does not matter, since every state in between is
-one that `archive.prepare` or the first batch refuses, and `rebuild` can be run again.
+The tables hold nothing that the records topic does not: `rebuild` removes them together with the archive's marks,
+and the next archive fills them again. The order of the steps does not matter, since every state in between is one that
+`archive.prepare` or the first batch refuses, and `rebuild` can be run again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WEEK = 7 * 24
 DAY = 24
 NOTE = ".maintained"
 TRIES = 5
-"""How often a compaction that met another one is tried."""
+"""Attempts at a compaction that conflicts with another one."""
 Say = Callable[[str, str], None]
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ def _silent(_table: str, _stage: str) -> None:
 
 @dataclass(frozen=True)
 class Size:
-    """What a table consists of."""
+    """The files and bytes of a table."""
 
     files: int
     bytes: int
@@ -57,7 +57,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Upkeep:
-    """What `maintain` did to a table; `deleted` are files of earlier versions."""
+    """The result of `maintain` for a table; `deleted` are files of earlier versions."""
 
     before: Size
     after: Size
@@ -117,7 +117,7 @@ def _vacuum(table: DeltaTable, hours: int) -> int:
 
 
 def _patiently(action: Callable[[], T]) -> T:
-    """Do it anew, from the table's newest version, if somebody else's commit made it fail."""
+    """Repeat it, from the table's newest version, if another commit made it fail."""
     for _ in range(TRIES - 1):
         with suppress(CommitFailedError):
             return action()
@@ -135,7 +135,7 @@ def size_of(table: DeltaTable) -> Size:
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """What `rebuild` removed: rows by table, and where the tables were moved to, if they were kept."""
+    """The result of `rebuild`: rows removed by table, and where the tables were moved to, if they were kept."""
 
     rows: Mapping[str, int]
     kept: str | None
@@ -183,7 +183,7 @@ def _is_ours(where: Places, table: str) -> bool:
 
 
 def _refuse_foreign(where: Places) -> None:
-    """What lies in the place of a table must be a table that Lacuna made: such a one bears its name."""
+    """Refuse a folder in the place of a table unless it is a table that Lacuna made, which bears its name."""
     for table in SCHEMAS:
         path = table_path(where.lake, table)
         if not _is_ours(where, table) and is_local(path) and not is_vacant(Path(path)):
@@ -233,7 +233,7 @@ def check_topic(settings: Settings, where: Places) -> bool:
 
 
 def _read_offsets(where: Places) -> dict[str, int]:
-    """How far the archive has read each partition, as its last marks say; damaged ones are a reason to rebuild."""
+    """Return the next offset of each partition by the archive's last marks; damaged marks are a reason to rebuild."""
     files = MarkFiles(where.marks)
     numbers = files.numbers()
     with suppress(StateError):

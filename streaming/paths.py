@@ -1,4 +1,4 @@
-"""Where things are kept: a folder of this machine, or an address that every machine of a cluster knows.
+"""Paths of what is kept: a folder of this machine, or an address that every machine of a cluster knows.
 
 Paths without a scheme and `file:` ones are folders here; anything else (`s3://...`, `hdfs://...`) goes through Arrow's
 file systems. Whatever a disk refuses becomes one message with value, rule and remedy.
@@ -18,7 +18,7 @@ from state.errors import LacunaError
 
 
 def is_local(path: str) -> bool:
-    """Whether a path names a folder of this machine: it has no scheme, or `file:`."""
+    """Return whether a path names a folder of this machine: it has no scheme, or `file:`."""
     return "://" not in path or path.startswith("file:")
 
 

@@ -5,11 +5,11 @@
       ─▶ group by region, applyInPandasWithState(step)
       ─▶ Kafka (links, deliveries, records): one sink; topic and partition are columns
 
-There are two sources, because what changes the state must not wait behind publications: each has its own limit of
-records in a batch.
+There are two sources, so that records that change the state do not wait behind publications: each source has its own
+limit of records in a batch.
 
-One sink means that nothing is computed twice and nothing has to be cached between actions. What the sink repeats
-after a crash is ignored by its readers, who know the numbers (see `state.protocol.channel`).
+With one sink nothing is computed twice and nothing has to be cached between actions. The sink may write records again
+after a crash; their readers recognise them by their numbers (see `state.protocol.channel`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ SESSION: Mapping[str, str] = {
     "spark.sql.adaptive.enabled": "false",
     "spark.scheduler.mode": "FAIR",
     "spark.python.worker.reuse": "true",
-    # The whole state of a group is sent again with every Arrow chunk: one chunk is best.
+    # The whole state of a region is sent again with every Arrow chunk: one chunk is best.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
     "spark.sql.streaming.stateStore.providerClass": (
@@ -58,8 +58,8 @@ SESSION: Mapping[str, str] = {
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.minBatchesToRetain": "10",
-    # A kill while batch 0 is planned leaves a draft behind, which must not keep the query from starting again; that a
-    # checkpoint is nobody else's is seen to by `checkpoint` and `claims`.
+    # A kill while batch 0 is planned leaves a draft behind, which must not keep the query from starting again.
+    # `checkpoint` and `claims` make sure that the checkpoint is not another's.
     "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -70,7 +70,7 @@ SESSION: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Engine:
-    """How the queries run: what an operator tunes, none of which changes any result.
+    """The settings of the queries that an operator may tune. None of them changes any result.
 
     A batch reads at most `most_records` publications and `most_changes` records of the other topics.
     """
@@ -98,7 +98,7 @@ class Engine:
 
 
 def session(engine: Engine) -> SparkSession:
-    """The Spark session; under spark-submit (`master` None) the one that is given."""
+    """Return the Spark session; under spark-submit (`master` None) the one that is given."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if engine.master is not None:
@@ -118,7 +118,7 @@ def session(engine: Engine) -> SparkSession:
 
 
 def records(spark: SparkSession, settings: Settings, engine: Engine) -> DataFrame:
-    """Return what the router reads: the records of its topics, with the moment of the batch."""
+    """Return the records of the router's topics, with the moment at which the batch began."""
     changes = _source(spark, settings, CHANGES, engine.most_changes)
     return changes.unionByName(_source(spark, settings, ("publish",), engine.most_records))
 
@@ -147,16 +147,16 @@ def _source(spark: SparkSession, settings: Settings, kinds: Sequence[str], most:
 
 
 def routed(source: DataFrame, settings: Settings) -> DataFrame:
-    """Return the two stages."""
+    """Return the two stages of the router: parcels for each region, then the stateful step."""
     parcels = source.mapInArrow(sort_records(settings), PARCELS)
     return parcels.groupBy("region").applyInPandasWithState(step(settings), OUTPUT, STATE, "append", "NoTimeout")
 
 
 def choose_checkpoint_writer(spark: SparkSession, checkpoint: str) -> None:
-    """Let Spark write the checkpoint of the next query that is started in the way that suits its path.
+    """Choose how Spark writes the checkpoint of the next query, by the path of the checkpoint.
 
-    Spark's default starts two processes for every file on a local path. The other writer does not see to it that two
-    queries never share a checkpoint: `claims` does.
+    Spark's default starts two processes for every file on a local path. The other writer does not notice that two
+    queries share a checkpoint; `claims` prevents that.
     """
     if is_local(checkpoint):
         spark.conf.set(CHECKPOINT_WRITER, LOCAL_WRITER)
@@ -176,7 +176,7 @@ def router_query(spark: SparkSession, settings: Settings, engine: Engine, checkp
         .option("kafka.compression.type", "zstd")
         .option("kafka.linger.ms", "5")
         .option("kafka.max.request.size", str(1 << 23))
-        # A batch that expired while the next one was written would turn their order round for ever: rather wait.
+        # Never give a producer's batch up: written after the next one, it would be out of order for ever.
         .option("kafka.delivery.timeout.ms", str(2**31 - 1))
         .option("checkpointLocation", checkpoint)
         .trigger(processingTime=engine.trigger)

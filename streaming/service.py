@@ -1,8 +1,8 @@
 """The long-running job: starts the queries, lets time tick, notices failures, stops cleanly.
 
 Stopping. A router batch that is interrupted is repeated at the next start with the same result, so stopping is always
-safe; it is done between batches all the same, so that nothing has to be repeated. The archive notices the wish to
-stop at the beginning of its next batch (see `archive`).
+safe; it is done between batches all the same, so that nothing has to be repeated. The archive stops at
+the beginning of its next batch (see `archive`).
 
 Failing. A query that dies takes the job with it: the other one is stopped, and the message is that of the core where
 the core raised it, with cause and remedy, not a Java stack.
@@ -138,21 +138,21 @@ class Service:
     # progress
 
     def progress(self) -> dict[str, Any]:
-        """For each query the number of its last batch and what it read."""
+        """Return for each query the number of its last batch, and how many records it read."""
         reports = {name: query.lastProgress for name, query in self._queries.items()}
         return {name: {"batch": p["batchId"], "rows": p["numInputRows"]} for name, p in reports.items() if p}
 
     def quiet(self) -> bool:
-        """Has the router applied everything in its topics, its own letters included?"""
+        """Return whether the router has applied everything in its topics, its own letters included."""
         topics = [self.settings.topics.of(name) for name in INPUTS]
         return self._caught_up("router", topics)
 
     def archived(self) -> bool:
-        """Has the archive written everything in the records topic?"""
+        """Return whether the archive has written everything in the records topic."""
         return self._caught_up("archive", [self.settings.topics.records])
 
     def _caught_up(self, name: str, topics: list[str]) -> bool:
-        """No record beyond the last committed batch, which was read *before* the ends of the topics were."""
+        """Return whether the last committed batch reaches the ends of the topics, which are read after it."""
         done = _end_offsets(self._queries[name])
         ends = topic_ends(self.settings.config.kafka.bootstrap, topics)
         reached = all(done.get(topic, {}).get(str(p), 0) >= end for (topic, p), end in ends.items())
@@ -170,7 +170,7 @@ def _end_offsets(query: StreamingQuery) -> dict[str, dict[str, int]]:
 
 
 def topic_ends(bootstrap: str, topics: list[str]) -> dict[tuple[str, int], int]:
-    """The end offset of every partition of these topics."""
+    """Return the end offset of every partition of these topics."""
     consumer = KafkaConsumer(bootstrap_servers=bootstrap)
     try:
         parts = [
@@ -200,6 +200,6 @@ def _await(condition: Callable[[], bool], patience: float) -> None:
 
 
 def cause_of(query: StreamingQuery) -> str:
-    """Why a query died, in one message."""
+    """Return why a query died, in one message."""
     failure = query.exception()
     return "it was stopped from outside" if failure is None else cause_in(str(failure))

@@ -2,7 +2,7 @@
 
 The overlay is cut into regions once, when a checkpoint is made (`checkpoint`). A region is named after its first
 broker. Spark groups by a key of its own for each region, `name#salt`: the salt is chosen so that every region has a
-partition of its own, which a name alone does not see to. Channels are named without the salt.
+partition of its own, which the name alone does not ensure. Channels are named without the salt.
 
 The router also fixes in which partition of its topics each channel is written, so that partitions that are added later
 never reorder a channel, or hide a part of it.
@@ -33,7 +33,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Spread:
-    """How many partitions the topics have that the router writes."""
+    """The number of partitions of each topic that the router writes."""
 
     links: int = 1
     records: int = 1

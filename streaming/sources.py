@@ -1,8 +1,8 @@
 """From Kafka to parcels: read the topics, refuse what breaks a rule, and send each record to its region.
 
-Runs on the workers, without state. Everything doubtful ends here, as a reject with its rule; the stateful step sees
-only arrivals. A client's event goes to the region of its broker, a letter, unread, to the region of its receiver; a
-tick or a command goes to every region. A reject goes to the region of its broker, or to the first where there is none.
+This stage runs on the workers, without state. A record that breaks a rule becomes a reject here, so the stateful step
+sees only arrivals. An event goes to the region of its broker; a letter goes, unread, to the region of its receiver; a
+tick or a command goes to every region. A reject goes to the region of its broker, or to the first if it has none.
 
 A record counts as taken no later than the batch began, whatever the clock of the machine that stamped it says.
 """
@@ -125,7 +125,7 @@ class Sorter:
         return parcel
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield what has gathered, a row per region and channel, and begin again."""
+        """Yield the parcels so far, a row per region and channel, and start again."""
         for (region, _), parcel in self._parcels.items():
             yield {"region": region, "parcel": write_parcel(parcel)}
         self._parcels.clear()

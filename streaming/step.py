@@ -1,11 +1,11 @@
-"""The stateful step: what `applyInPandasWithState` calls. Decode, let the region take its arrivals, encode.
+"""The stateful step that `applyInPandasWithState` calls: decode, let the region take its arrivals, encode.
 
     parcels of a region ──merge──▶ arrivals in order ──region.take──▶ outcome
     stored state ──Store.open──▶ region                                  ├─▶ letters to other regions       (links)
                                                                          ├─▶ a record for each delivery     (deliveries)
     stored state ◀──Store.close── region                                 └─▶ frames of rows for the tables  (records)
 
-It decides nothing. Records are encoded as they are asked for; only then are the numbers of deliveries and of frames
+The step decides nothing. Records are encoded as Spark asks for them. Only then are the numbers of deliveries and frames
 known, so the state is closed last. A step that changed nothing and recorded nothing leaves the state alone.
 
 A worker keeps the regions that it has seen (`HELD`). That saves decoding and nothing else: see `state.storage.store`.
@@ -94,7 +94,7 @@ class Step:
         return stored
 
     def _deliveries(self) -> Iterator[Record]:
-        """Yield a record for each delivery, put together from parts: most share their halves with others."""
+        """Yield a record for each delivery, put together from two halves that most deliveries share with others."""
         settings, region, space = self._settings, self._region, self._settings.config.space
         life = b',"channel":%s,"epoch":%d,"batch":%d' % (_json(region.name), settings.epoch, self._batch)
         who: dict[Name, tuple[int, bytes, bytes]] = {}

@@ -4,7 +4,7 @@ The lake is read by delta-rs; Spark is not needed. Rows come as `state.storage.r
 `shape` as a list of filters (the disjoint boxes of the subscription), or null.
 
 Order. A simulation writes its rows in the order of events; its `batch` is the line that caused the row, which with a
-seed is no order. The lake returns files in any order, but all rows of one link come from one group: they are sorted by
+seed is no order. The lake returns files in any order, but all rows of one link come from one region: they are sorted by
 batch, and within a batch by `seq`. (Rows of a version without `seq` keep the order in which they are found.) The
 subscriptions that a neighbour was told of at any moment follow from the rows before it: `forward` and `promote` add a
 subscription, `cancel` removes it.

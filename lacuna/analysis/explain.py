@@ -42,7 +42,7 @@ FOUND = {
     "no single cover": "no single one covers",
     "flood": "nobody was asked who covers",
 }
-"""How to call the witness where it is less than a proof, by the reason of the decision."""
+"""Names for the witness where it is less than a proof, by the reason of the decision."""
 LONGEST = 12
 """The most coverers that are named to a person; JSON names all."""
 

@@ -92,7 +92,7 @@ WRITTEN = {
     "--at": "write it as '{\"price\": 12.5}'",
     "--where": "write it as '{\"price\": [10, 20]}', or as text such as 'price < 20 OR volume > 500'",
 }
-"""How to write the value of an option."""
+"""The form of the value of an option."""
 
 
 def read_filter(text: str) -> dict[str, Any] | list[Any] | str:

@@ -40,7 +40,7 @@ MOST_BITS = 63
 ROOM, LEAST_ROOM = 16, 1024
 """Halves of a box looked at for each range allowed, and in any case: a choice of gaps, and work that is bounded."""
 KEY, HALVINGS, INSIDE, ENTRY, DIRECTION, DIGIT, LEVEL, LEFT = range(8)
-"""What is known of a half: the leading bits of its keys and how many, the dimensions in which it is inside the box, the
+"""Fields of a half: the leading bits of its keys and how many, the dimensions in which it is inside the box, the
 orientation of its cube, the leading bits of its digit there, the level of that cube, dimensions already halved in it.
 """
 SMALL_CUBE = 6
@@ -334,10 +334,10 @@ def bridge_smallest(ranges: Ranges, most: int) -> Ranges:
 
 
 def box_cells(box: list[list[int]]) -> int:
-    """How many cells there are in a box."""
+    """Return the number of cells in a box."""
     return prod(high - low + 1 for low, high in zip(*box, strict=True))
 
 
 def cell_count(ranges: Ranges) -> int:
-    """How many cells there are in disjoint ranges; exact also beyond int64."""
+    """Return the number of cells in disjoint ranges; exact also beyond int64."""
     return sum(last - first + 1 for first, last in ranges.tolist())

@@ -1,4 +1,4 @@
-"""Whose ranges meet these? The index of the MICS paper's section 5: ranges of a curve, each with its subscription.
+"""The index of the MICS paper's section 5: ranges of a curve, each with its subscription; finds those that meet.
 
 Rows `(first, last, owner)` in blocks (`blocks`), sorted by where they begin; for each block also the farthest end in
 it. Ranges that meet `[a, b]` begin at or before b and end at or after a: blocks that begin beyond b or end before a are

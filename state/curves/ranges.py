@@ -239,7 +239,7 @@ class RangeTable:
         return np.stack((firsts, rows[~held[1:] & held[:-1], 0]), axis=1)
 
     def __len__(self) -> int:
-        """How many changes of the count there are: twice the ranges, where none touch."""
+        """The number of changes of the count: twice the number of ranges, where none touch."""
         return int(self._blocks.size[self._blocks.order[: self._blocks.count]].sum())
 
     def check(self) -> None:
@@ -254,7 +254,7 @@ class RangeTable:
 
 
 def difference(new: Ranges, old: Ranges) -> tuple[Ranges, Ranges]:
-    """What of sorted disjoint ranges is only in `new`, and what is only in `old`."""
+    """Return the cells of sorted disjoint ranges that are only in `new`, and those only in `old`, as ranges."""
     return without(new, old), without(old, new)
 
 

@@ -53,7 +53,7 @@ Cells = NDArray[np.int64]
 """Coordinates on the curve: `(n, axes)`, each from 0 below 2^bits."""
 
 FOUND, ENOUGH, EVERYTHING, SPENT = 0, 1, 2, 3
-"""How a search ends: with a container, at 1 - epsilon, after the whole region, with the budget spent."""
+"""The ends of a search: with a container, at 1 - epsilon, after the whole region, with the budget spent."""
 
 # The order of the curve
 
@@ -277,7 +277,7 @@ class ZCurve:
         return self._count
 
     def fill(self, slots: Slots, cells: Cells) -> None:
-        """Begin anew with these slots, in order of arrival, and the cells of their points. O(n log n)."""
+        """Start again with these slots, in order of arrival, and the cells of their points. O(n log n)."""
         self._count = len(slots)
         self._cells = np.zeros((max(64, 2 * (int(slots.max(initial=0)) + 1)), self._axes), np.int64)
         self._cells[slots] = cells

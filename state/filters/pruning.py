@@ -80,19 +80,19 @@ from state.space import Keys, Lengths, Space
 Dimension = Literal["network", "memory", "throughput"]
 DIMENSIONS: tuple[Dimension, ...] = ("network", "memory", "throughput")
 LEAF_BYTES, NODE_BYTES = 24, 8
-"""What a predicate and an inner node take, as `filters.pack_tree` writes them."""
+"""Bytes of a predicate and of an inner node, as `filters.pack_tree` writes them."""
 
 BENDS: dict[Dimension, float] = {"network": 0.75, "memory": 0.05, "throughput": 0.5}
 """The share of all prunings beyond which the published traffic grows sharply (Fig. 1, section 4.2): the default."""
 
 Selectivity = Callable[[Leaf], float]
 Key = tuple[float, float, float]
-"""How good a pruning is: smaller is better."""
+"""The rating of a pruning: smaller is better."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """How a link prunes what it heard: by which dimension, how many prunings at most, and the worst that is still done.
+    """The pruning of a link: by which dimension, how many prunings at most, and the worst that is still done.
 
     `worst` is a bound on the dimension: a degradation by network, the least bytes saved by memory, how far `pmin` may
     be lowered by throughput. Without either stop, `BENDS` says what share of all prunings is done.
@@ -109,7 +109,7 @@ class Pruning:
         return step.key[0] <= (-self.worst if self.dimension == "memory" else self.worst)
 
     def count(self, possible: int) -> int:
-        """How many of the allowed prunings are done."""
+        """Return how many of the possible prunings are done."""
         if self.prunings is None:
             return possible if self.worst is not None else int(BENDS[self.dimension] * possible)
         return min(self.prunings, possible)
@@ -123,7 +123,7 @@ class Estimate(NamedTuple):
     most: float
 
     def degradation(self, original: Estimate) -> float:
-        """How much less selective than the original."""
+        """Return how much less selective it is than the original."""
         return max(mine - its for mine, its in zip(self, original, strict=True))
 
 
@@ -137,12 +137,12 @@ class Step:
 
 
 Parts = tuple[float, float, float, float]
-"""What the children of a node add up to so far: three for the estimate, one for `pmin`."""
+"""Sums over the children of a node so far: three for the estimate, one for `pmin`."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """How the estimates of children become that of an AND or an OR."""
+    """The rule by which the estimates of children become that of an AND or an OR."""
 
     none: Parts
     of: Callable[[Rated], Parts]
@@ -151,7 +151,7 @@ class _Kind:
 
 
 class Rated(NamedTuple):
-    """What is estimated about a tree."""
+    """The estimates about a tree."""
 
     estimate: Estimate
     pmin: float
@@ -249,7 +249,7 @@ def _options(tree: Filter, selectivity: Selectivity, lowest: bool, above: Or | N
 
 
 def _dissolved(tree: And, k: int, above: Or | None) -> tuple[int, bool]:
-    """How many nodes go with a child: of two the AND, and an OR left in an OR; and may what is left merge there?"""
+    """Return how many nodes go with a child (of two the AND, and an OR left in an OR), and if the rest may merge."""
     if len(tree.children) > 2:
         return 0, False
     left = tree.children[1 - k]
@@ -324,7 +324,7 @@ def fitted(tree: Filter, space: Space, most: int = MOST_BOXES) -> tuple[Filter, 
 
 
 def terms(tree: Filter) -> int:
-    """How many boxes a tree is when multiplied out."""
+    """Return the number of boxes of a tree that is multiplied out."""
     if isinstance(tree, Leaf):
         return 1
     counts = [terms(child) for child in tree.children]

@@ -1,4 +1,4 @@
-"""How selective predicates are: the share of publications that fulfil them, learned from those that were seen.
+"""The selectivity of predicates: the share of publications that fulfil them, learned from those that were seen.
 
 Per attribute a histogram: `BINS` bins of equal natural length (values of a category: as equal as their number allows).
 Before anything was seen, publications are declared to be uniform over the domain, and that start goes on to weigh as
@@ -72,12 +72,12 @@ class Selectivities:
 
     @property
     def seen(self) -> int:
-        """How many publications were seen."""
+        """The number of publications seen."""
         return int(self.counts[0].sum())
 
     @property
     def room(self) -> int:
-        """How many more publications may be seen before the estimates change."""
+        """The number of publications that may still be seen before the estimates change."""
         return max(START, 2 * int(self.taken[0].sum())) - self.seen
 
     def see(self, points: Keys) -> bool:

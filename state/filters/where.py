@@ -1,4 +1,4 @@
-"""What a client asks for, `where`, in all its forms, as boxes and trees.
+"""The filter of a client, `where`, in all its forms, as boxes and trees.
 
 As text, in the SQL that people know (keywords in any case; attributes as they are declared, in double quotes if they
 are keywords or hold other signs than letters, digits and '_'):
@@ -126,7 +126,7 @@ class Asked:
 
 
 def asked(space: Space, where: object, most: int = MOST_BOXES) -> Asked:
-    """What a `where` asks for, in at most `most` boxes; `ValueRefused` with the rule that it breaks."""
+    """Read a `where` into at most `most` boxes. Raises `ValueRefused` with the rule that it breaks."""
     _refuse_work(where)
     if isinstance(where, Mapping) and not any(_is_boolean(space, name, given) for name, given in where.items()):
         sides = space.sides(where)
@@ -290,7 +290,7 @@ def _explain(error: UnexpectedInput, text: str, parser: Lark) -> str:
 
 
 def _allowed(text: str, place: int, parser: Lark) -> list[str]:
-    """What may stand at a place. The tokens before it are read again: a failed parse has forgotten some of that.
+    """Return what may stand at a place. The tokens before it are read again: a failed parse has forgotten some of that.
 
     They are read from the whole text, since what a token is may depend on what follows it.
     """

@@ -35,7 +35,7 @@ attributes what other active ones cover to them, so that inside the cancelled on
 (unless that makes more than `MOST_REPAIRED` rectangles: the rest then stays negative, which is safe too).
 
 Drift. With every rectangle left unsplit or given back whole the negative space may grow beyond what is uncovered. How
-far cannot be known without computing it anew; `drifted` tells when the count has grown by a factor since the start, or
+far cannot be known without recomputing it; `drifted` tells when the count has grown by a factor since the start, or
 the volume by a factor since its least.
 """
 
@@ -64,7 +64,7 @@ FEWEST, LEAST = 1024, 0.01
 
 @kernel
 def _chosen(order: Numbers, costs: Numbers, limit: int) -> Numbers:
-    """Those that can be split, in this order, with at most `limit` new rectangles in all; sorted."""
+    """Return the candidates that can be split, in this order, with at most `limit` new rectangles in all; sorted."""
     chosen, count, created = np.empty(len(order), np.int64), 0, 0
     for k in order:
         if created + costs[k] <= limit:

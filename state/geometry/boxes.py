@@ -181,7 +181,7 @@ def subtract_into(q: Keys, a: Keys, by_overlap: bool, out: Keys) -> int:
 
 @kernel
 def subtract_each(q: Keys, boxes: Keys, by_overlap: bool, most: int, looks: int) -> tuple[Keys, int]:
-    """What is left of `q` after taking away all of these boxes, as disjoint pieces, and how many looks are left.
+    """Return the rest of `q` without all of these boxes, as disjoint pieces, and how many looks are left.
 
     Given up where the pieces become more than `most` or the looks at a piece more than `looks`: -1 is left then.
     """

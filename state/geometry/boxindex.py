@@ -17,7 +17,7 @@ of coordinates for the few bits that are left: the rows filter, the coordinates 
 quantiles of the ends seen when the rows were last built, and have no influence on any answer.
 
 Cost: a question reads 2d·n/64 words and compares what is left; adding sets at most 2d·B bits; removing clears one bit
-in the row `alive`. When the slots run out, everything alive is packed in order and the rows are built anew with room
+in the row `alive`. When the slots run out, everything alive is packed in order and the rows are built again with room
 for twice as many, so building costs O(B·n/64) words a doubling.
 
 Order. Slots are given in order of arrival and packing keeps that order, so answers come in order of arrival, however
@@ -197,7 +197,7 @@ def _stab_all(
 
 
 MEETING, CONTAINING, INSIDE = 0, 1, 2
-"""How a box of the index is to stand to the box asked about."""
+"""Relations of a box of the index to the box asked about."""
 
 
 @kernel

@@ -103,7 +103,7 @@ def cover(q: Keys, boxes: Keys, candidates: NDArray[np.int64], budget: int) -> t
 
 @kernel
 def subtract_all(q: Keys, boxes: Keys, candidates: NDArray[np.int64], by_overlap: bool) -> Keys:
-    """What is left of `q` after taking away every candidate's box: disjoint pieces (Fig. 7, lines 6 to 19)."""
+    """Return the rest of `q` without every candidate's box, as disjoint pieces (Fig. 7, lines 6 to 19)."""
     d = q.shape[1]
     pieces, count = np.empty((16, 2, d), np.int64), 1
     pieces[0] = q

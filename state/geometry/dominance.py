@@ -1,4 +1,4 @@
-"""Which box contains this one? A k-d tree on points, exact, with the earliest answer.
+"""Find a box that contains another. A k-d tree on points, exact, with the earliest answer.
 
 Theory (Edelsbrunner and Overmars, as used in section 1.1 of the Z-curve paper). A box with ends l and r becomes the
 point p = (-l1, r1, ..., -ld, rd), and

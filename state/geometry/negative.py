@@ -46,7 +46,7 @@ COVERED = 1
 
 
 class NegativeSpace(Protocol):
-    """What a strategy needs of the negative space."""
+    """The interface that a strategy needs of the negative space."""
 
     @property
     def count(self) -> int:

@@ -33,7 +33,7 @@ class BoxList:
         self._owners: list[Name] = []
         self._index = BoxIndex(dims)
         self.packs = 0
-        """How often slots were given anew; whoever keeps slots of this list must then take them over again."""
+        """The number of times that slots were renumbered. An owner of slots must then take over the new ones."""
         self._fill(entries)
 
     def _fill(self, entries: Iterable[tuple[Name, Keys]]) -> None:
@@ -145,7 +145,7 @@ class BoxList:
         return tuple(dict.fromkeys(self._owners[slot] for slot in slots.tolist()))
 
     def without(self, q: Keys, *, by_overlap: bool) -> Keys:
-        """What is left of `q` after every entry is subtracted from it: disjoint boxes."""
+        """Return the rest of `q` after every entry is subtracted from it, as disjoint boxes."""
         return subtract_all(q, self._index.boxes, self._index.meeting(q), by_overlap)
 
     def boxes_meeting(self, q: Keys) -> tuple[list[Name], Keys]:

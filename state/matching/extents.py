@@ -1,4 +1,4 @@
-"""How much filters are: their predicates and their bytes, of one and of many that come and go.
+"""The size of filters: their predicates and their bytes, of one and of many that come and go.
 
 What a table of filters costs is counted in associations, a predicate once for each filter that has it, and in bytes
 (`pruning.size`). Ranges and sets count as the filter that their boxes are (`filters.of_boxes`), so that a table means
@@ -29,14 +29,14 @@ from state.space import Keys, Space
 
 
 class Extent(NamedTuple):
-    """How much one filter is, or several together."""
+    """The size of one filter, or of several together."""
 
     associations: int
     bytes: int
 
 
 def extent(tree: Filter) -> Extent:
-    """How much a filter is. O(predicates)."""
+    """Return the size of a filter. O(predicates)."""
     return Extent(sum(1 for _ in leaves(tree)), size(tree))
 
 
@@ -105,6 +105,6 @@ class Extents:
         self._bytes += sign * (LEAF_BYTES * constrained + NODE_BYTES * (constrained != 1))
 
     def check(self, anew: Extents) -> None:
-        """Raise `InvariantError` unless the sum is what it is if it is made anew."""
+        """Raise `InvariantError` unless the sum equals one that is computed from the beginning."""
         if self.extent != anew.extent:
             raise InvariantError(f"filters are miscounted: {self.extent} instead of {anew.extent}")

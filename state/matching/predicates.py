@@ -26,7 +26,7 @@ A tree is looked at as a list of its predicates, each with two jumps, so that no
                           2: c   true → accept  false → reject
 
 Filters come and go one by one. New ones wait outside the trees, where each point is tried on them directly, until they
-are a share of all; then everything is built anew. Answers come in order of arrival and do not depend on any of this.
+are a share of all; then everything is built again. Answers come in order of arrival and do not depend on any of this.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ STRIDE = 1 << 12
 
 
 class _Part(NamedTuple):
-    """What is known about a tree before it is written down; children in the order in which they are tried."""
+    """A tree before it is written down; its children are in the order in which they are tried."""
 
     tree: Filter
     average: float
@@ -90,7 +90,7 @@ def _rated(tree: Filter, selectivity: Callable[[Leaf], float]) -> _Part:
 
 
 def rarest(tree: Filter, selectivity: Callable[[Leaf], float]) -> float:
-    """How often at least one of the cheapest predicates is fulfilled of which one must be for a tree to hold."""
+    """Return how often any predicate of the cheapest set is fulfilled of which one must be for the tree to hold."""
     return _rated(tree, selectivity).rare
 
 
@@ -315,7 +315,7 @@ class Predicates:
         return _match(points, first, *self._counting(len(points)))
 
     def _counting(self, points: int) -> tuple[Any, ...]:
-        """What the kernels need to count for so many points: where counts begin, what is built, trees and index."""
+        """Return the arrays with which the kernels count for so many points: starts of counts, trees, index."""
         if self._base > 2**62:
             self._counts[:] = self._base = 0
         base, self._base = self._base, self._base + STRIDE * (points + 1)

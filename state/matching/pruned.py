@@ -71,12 +71,12 @@ class Pruned:
 
     @property
     def prunings(self) -> int:
-        """How many prunings are done."""
+        """The number of prunings that are done."""
         return self._cut
 
     @property
     def extent(self) -> Extent:
-        """How much the filters are, as they stand in the table."""
+        """The size of the filters as they stand in the table."""
         return Extent(self._associations, self._bytes)
 
     def tree(self, name: Name) -> Filter:
@@ -128,7 +128,7 @@ class Pruned:
         return [(step.worst, self._numbers[name], k) for k, step in enumerate(self._steps[name], 1)]
 
     def _due(self, name: Name) -> int:
-        """How many prunings of a filter lie before the cut."""
+        """Return the number of prunings of a filter that lie before the cut."""
         return bisect_right(self._places(name), self._order[self._cut - 1]) if self._cut else 0
 
     def _settle(self, moved: list[Place]) -> None:
@@ -149,7 +149,7 @@ class Pruned:
         self._bytes += sign * taken
 
     def check(self) -> None:
-        """Raise `InvariantError` unless the table is what it would be if it were made anew."""
+        """Raise `InvariantError` unless the table equals one that is built from the beginning."""
         anew = Pruned(self._space, self._pruning, self._selectivity, self._heard, self._originals.items())
         mine, its = ({name: table.tree(name) for name in table._originals} for table in (self, anew))
         if mine != its or self.prunings != anew.prunings:

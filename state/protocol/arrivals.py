@@ -1,4 +1,4 @@
-"""Arrivals: what reaches a region, and the only order in which it is taken.
+"""Arrivals: everything that reaches a region, and the one order in which it is taken.
 
 An arrival belongs to a channel: a partition of a topic, or an incoming link. A channel is never reordered. Arrivals of
 different channels are ordered by
@@ -54,7 +54,7 @@ class Arrival(NamedTuple):
 
     @property
     def record(self) -> str:
-        """Where in Kafka it is, for messages to people."""
+        """Its position in Kafka, for messages to people."""
         return f"{self.channel.name}, partition {self.channel.partition}, offset {self.offset}"
 
 
@@ -69,7 +69,7 @@ def merge(arrivals: Iterable[Arrival]) -> list[Arrival]:
 
 
 def _in_time(channel: list[Arrival]) -> Iterable[Arrival]:
-    """One channel in the order of its offsets, no arrival earlier than one before it."""
+    """Yield one channel in the order of its offsets, no arrival earlier than one before it."""
     channel.sort(key=lambda arrival: arrival.offset)
     latest = channel[0].time
     for arrival in channel:

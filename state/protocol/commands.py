@@ -1,16 +1,16 @@
-"""Commands: what an operator, or time itself, asks of a running system, on the topic `control`.
+"""Commands of an operator to a running system, and ticks of its clock, on the topic `control`.
 
-    key tick            time passes everywhere, also where nothing else arrives
-    key command/...     {"command": "rebuild"}                                      compute again what strategies keep
+    key tick            time passes in every region, also where nothing else arrives
+    key command/...     {"command": "rebuild"}                                      recompute what strategies keep
                         {"command": "prune", "prune": "network", "prunings": 100, "links": ["oslo>paris"]}
                         {"command": "prune", "prune": "off"}                        prune nothing
                         {"command": "prune", "prune": "configured"}                 as the configuration says, again
 
 Without `links`, a command is for all of them. A link keeps a command about pruning as an `Override` of its configured
-pruning, in its stored state: until another one, whatever is restarted or configured in between. Nothing else has to
-change and nobody else has to be told, because the originals of what was heard are always kept.
+pruning, in its stored state, until the next such command; restarts and changes of the configuration do not end it. No
+neighbour has to be told, because the originals of what was heard are always kept.
 
-A record that is no command is a reject, like any record that cannot be read: nothing happens but a row that says so.
+A record that is no command is a reject, like any record that cannot be read: it is recorded, and changes nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from state.protocol.events import Reject, once
 TICK = b"tick"
 """The key of a tick."""
 COMMAND = "command/"
-"""How the key of a command begins; anything may follow that makes it unique."""
+"""The beginning of the key of a command; the rest makes the key unique."""
 OFF, CONFIGURED = "off", "configured"
 MOST_SAID = 500
 """Characters of a reject's message: it quotes the record, which may be long."""
@@ -36,7 +36,7 @@ CHOICES: tuple[str, ...] = (*DIMENSIONS, OFF, CONFIGURED)
 
 
 class Override(msgspec.Struct, array_like=True, frozen=True):
-    """The pruning of a link, whatever is configured; None: it does not prune."""
+    """The pruning of a link in place of the configured one; None: it does not prune."""
 
     pruning: Pruning | None
 
@@ -46,7 +46,7 @@ class Tick(msgspec.Struct, frozen=True, tag_field="command", tag="tick"):
 
 
 class Rebuild(msgspec.Struct, frozen=True, tag_field="command", tag="rebuild", forbid_unknown_fields=True):
-    """Every link computes again what its strategy keeps."""
+    """Every link recomputes what its strategy keeps."""
 
 
 class Prune(
@@ -91,7 +91,7 @@ write_command = msgspec.json.Encoder().encode
 
 
 def read_command(value: bytes, links: Collection[str]) -> Rebuild | Prune | Reject:
-    """Read the command in a record, or return why it is none; `links` are those that there are. It never raises."""
+    """Read the command in a record, or return the reject that it is. `links` are those of the overlay. Never raises."""
     try:
         command = msgspec.convert(json.loads(value.decode(), object_pairs_hook=once), Rebuild | Prune)
     except UnicodeDecodeError as error:

@@ -5,8 +5,8 @@
     unsubscribe  {"id": "s1", "client": "ann", "rev": 4, "time": "..."}
     publish      {"id": "p1", "at": {"price": 12.5}, "payload": "anything", "time": "..."}
 
-What cannot be accepted becomes a `Reject` with the rule that it broke. It is data, not an error of ours: it is
-recorded, and the stream goes on. `RULES` lists every rule; each is tested.
+An event that cannot be accepted becomes a `Reject` with the rule that it broke. A reject is data, not an error of ours:
+it is recorded, and the stream goes on. `RULES` lists every rule; each is tested.
 
 Decoding is done by msgspec into the typed structs below: it refuses NaN, infinities and numbers beyond a double. Where
 it fails, a second, slower look finds out which rule that was. JSON with a name twice in one object is refused too
@@ -40,11 +40,11 @@ MOST_NAME = 256
 MOST_TTL = 100 * 366 * 86400
 INT64 = 1 << 63
 ABSENT = (None, msgspec.Raw())
-"""What a field holds that was not given."""
+"""The values of a field that was not given."""
 NAMED = re.compile(rb'"\s*:')
 FAR = re.compile(rb"[0-9][eE]\+?[0-9]{3}|[0-9]{200}")
-"""What a number that not every reader takes has in it: an exponent of three digits, or, with a smaller one or none, so
-many digits. A payload is not decoded, so only there it must be looked for."""
+"""Signs of a number that not every reader takes: an exponent of three digits, or 200 digits. Only a payload is searched
+for them, because it is not decoded."""
 MOST_DIGITS = 4300
 """Python and msgspec read no longer whole numbers, the sign included."""
 
@@ -133,7 +133,7 @@ class _Publish(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Line(msgspec.Struct):
-    """What a line of an events file has besides the event: the topic it would be in and the key it would have."""
+    """The fields of a line of an events file besides the event: the topic and the key that it would have in Kafka."""
 
     kind: Any = None
     broker: Any = None
@@ -208,7 +208,7 @@ def read_line(context: Context, line: bytes, arrived: int, offset: int) -> tuple
 
 
 def _guarded(look: Callable[[], Found]) -> Found | Reject:
-    """What was found, or the reject that it is.
+    """Return what `look` returns, or a reject where it raises.
 
     An exception that nobody thought of is a reject too: the event stays in the log, so raised again at every attempt
     it would stop the stream at this offset for good. What no event is to blame for stops it rightly.
@@ -351,7 +351,7 @@ def _text(value: bytes) -> str:
 
 
 def _explain(kind: str, value: bytes, error: Exception | None, more: tuple[str, ...] = ()) -> NoReturn:
-    """Which rule did a value break that could not be decoded?"""
+    """Raise the refusal of a value that could not be decoded, with the rule that it broke."""
     event = _load(_text(value), far=FAR.search(value) is not None)
     if not isinstance(event, dict):
         raise _Refused("json", f"a JSON object is needed, not {type(event).__name__}")

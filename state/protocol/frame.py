@@ -94,7 +94,7 @@ def write(content: Content) -> tuple[bytes, bytes]:
 
 
 def read(value: bytes) -> Frame | Reject:
-    """Read a frame. Return a reject, never raise, for a record that is none, or one of an unknown version."""
+    """Read a frame. Return a reject for a record that is not a frame, or one of an unknown version. Never raises."""
     if value[: len(MAGIC)] != MAGIC or len(value) < HEAD + CHECKSUM:
         return Reject("foreign", "the record is not a frame of Lacuna")
     if value[len(MAGIC)] != VERSION:

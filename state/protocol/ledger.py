@@ -6,9 +6,9 @@ people restart programs. So every event carries a stamp, and only a later one th
 * both with a revision: the higher revision is later; equal ones by time, then by rank and offset of the channel;
 * at least one without: by time, then by rank and offset. (Without a revision, the one that stands is meant.)
 
-An unsubscribe must be remembered after it is done, or a subscribe that it overtook would rise from the dead. It is kept
-for `remember` microseconds after it arrived, by the broker's clock, not the client's. So is the end of a subscription
-whose time to live has passed.
+An unsubscribe must be remembered, or a subscribe that it overtook would take effect after all. It is kept for
+`remember` microseconds after it arrived, by the router's clock, not the client's. So is the end of a subscription whose
+time to live has passed.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Ledger:
         return forgets or (due is not None and due <= now)
 
     def redate(self, by: int) -> None:
-        """Move all that was noted so far by so many microseconds: the clock it was noted by did not know the time."""
+        """Move all moments noted so far by so many microseconds, because the clock did not know the time until now."""
         standing = {
             name: Standing(_later_by(s.stamp, by), None if s.expires is None else s.expires + by)
             for name, s in self.standing.items()

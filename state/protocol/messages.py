@@ -48,7 +48,7 @@ class Stamp(NamedTuple):
 
 
 class Change(StrEnum):
-    """What happened to a client's subscription."""
+    """The kinds of change of a client's subscription."""
 
     SUBSCRIBE = "subscribe"
     REPLACE = "replace"
@@ -92,7 +92,7 @@ class Subscribe:
 
     @property
     def asks(self) -> bool:
-        """Whether it asks for more, rather than giving up."""
+        """True if it asks for more, False if it only gives up."""
         return True
 
 
@@ -112,7 +112,7 @@ class Unsubscribe:
 
     @property
     def asks(self) -> bool:
-        """Whether it asks for more, rather than giving up."""
+        """True if it asks for more, False if it only gives up."""
         return False
 
 
@@ -137,7 +137,7 @@ class RangeChange:
 
     @property
     def asks(self) -> bool:
-        """Whether it asks for more, rather than giving up."""
+        """True if it asks for more, False if it only gives up."""
         return bool(self.added)
 
 

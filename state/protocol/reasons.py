@@ -40,12 +40,12 @@ class Reason(StrEnum):
 
     @property
     def is_audited(self) -> bool:
-        """Whether a probable answer was decided again exactly."""
+        """True if a probable answer was decided again exactly."""
         return self in (Reason.AUDITED_GAP, Reason.PROBABLY_COVERED_AUDITED)
 
     @property
     def still_stands(self) -> bool:
-        """Whether a subscription cancelled for this reason stands all the same, in another shape or withheld."""
+        """True if a subscription cancelled for this reason still stands, in another shape or withheld."""
         return self in (Reason.REPLACED, Reason.COVERED_BY_A_LATER_ONE)
 
 

@@ -1,7 +1,7 @@
-"""Topics: the names under which a system's events, links, deliveries and records are in Kafka.
+"""Topics: the names of everything that a system keeps in Kafka.
 
-All begin with the prefix of the configuration, so that several systems can share one Kafka. Only names are here: who
-creates topics, writes or reads them needs nothing else in common.
+All begin with the prefix of the configuration, so that several systems can share one Kafka. The names are all
+that the programs that create, write and read topics have in common.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ class Topics:
     prefix: str = "lacuna"
 
     def of(self, kind: str) -> str:
-        """The topic of a kind of event, or of `links`, `control`, `deliveries` or `records`."""
+        """Return the topic of a kind of event, or of `links`, `control`, `deliveries` or `records`."""
         return f"{self.prefix}.{kind}"
 
     @property
     def subscribe(self) -> str:
-        """What clients ask for; key = broker."""
+        """Subscribe events; key = broker."""
         return self.of("subscribe")
 
     @property
     def unsubscribe(self) -> str:
-        """What clients no longer ask for; key = broker."""
+        """Unsubscribe events; key = broker."""
         return self.of("unsubscribe")
 
     @property
     def publish(self) -> str:
-        """What publishers say; key = broker."""
+        """Publish events; key = broker."""
         return self.of("publish")
 
     @property
     def links(self) -> str:
-        """What brokers tell each other; key = `from>to`."""
+        """Letters between regions; key = `from>to`."""
         return self.of("links")
 
     @property
@@ -52,12 +52,12 @@ class Topics:
 
     @property
     def deliveries(self) -> str:
-        """What reaches clients; key = client."""
+        """Deliveries to clients; key = client."""
         return self.of("deliveries")
 
     @property
     def records(self) -> str:
-        """What the archive writes."""
+        """Frames of rows for the archive; key = region."""
         return self.of("records")
 
     @property

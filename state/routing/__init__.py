@@ -1,5 +1,8 @@
 """Routing: the rules between brokers.
 
-told, rangetold   what a neighbour was told, in boxes or in ranges of a curve
-link              one link of a broker             overlay   all brokers and the channels between them
+region         brokers that work as one machine            outcome   everything that a step of a region did
+broker         one broker: ledger, clients, links          subscriptions   what a broker knows, once
+link           both halves of a link                       heard     what a neighbour asked for
+told           what a neighbour was told, in boxes         rangetold the same in ranges of a curve
+cut            cutting the overlay into regions
 """

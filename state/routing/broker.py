@@ -31,7 +31,7 @@ from state.routing.told import Decision
 
 
 class Weight(Enum):
-    """How much a client's request changes."""
+    """The weight of a client's request: nothing, the ledger alone, or what the client asks for."""
 
     STALE = "nothing: it comes too late to count"
     NOTE = "the ledger alone: a renewal, or the end of what does not stand"
@@ -109,7 +109,7 @@ class Broker:
 
     @property
     def working(self) -> bool:
-        """Whether any link has pending work."""
+        """True if any link has pending work."""
         return any(link.told.rebuilding for link in self.links.values())
 
     def _work(self, effect: Effect) -> None:
@@ -148,7 +148,7 @@ class Broker:
     # the log
 
     def replay(self, entry: Input) -> None:
-        """Apply a logged input again; what comes out of it was sent before."""
+        """Apply a logged input again. Its effect is discarded, because it was sent before."""
         match entry.origin:
             case _ if entry.message is not None:
                 message = unpack(entry.message, self.setup.space.dims)
@@ -168,7 +168,7 @@ class Broker:
 
     @property
     def size(self) -> int:
-        """The number of subscriptions, of each link and in all: what storing the broker costs."""
+        """The number of stored entries: the subscriptions, and the entries of each link."""
         return len(self.subscriptions) + sum(len(link.told) + len(link.heard) for link in self.links.values())
 
     def sizes(self, link: str) -> dict[str, Any]:

@@ -40,11 +40,11 @@ OTHER_COPY = "Remedy: the state of one of the two is not the other's: restore bo
 
 
 class Heard(ABC):
-    """What a neighbour asked for."""
+    """The requests of a neighbour, and the publications that it therefore gets."""
 
     can_be_pruned = True
     learned: Learned | None = None
-    """What publications taught and must be stored; None where nothing is learned."""
+    """Counts learned from publications, which must be stored; None where nothing is learned."""
 
     @abstractmethod
     def apply(self, request: Request) -> None:
@@ -156,7 +156,7 @@ class BoxHeard(Heard):
 
     @property
     def extent(self) -> Extent:
-        """How large the filters heard are; counted when it is first asked for."""
+        """The size of the filters heard; counted when it is first asked for."""
         if self._extents is None:
             self._extents = Extents.of_list(self.space, self.boxes, self.trees)
         return self._extents.extent
@@ -191,7 +191,7 @@ class BoxHeard(Heard):
 
 
 class PrunedHeard(Heard):
-    """What a neighbour asked for, pruned by what publications teach about the selectivity of predicates."""
+    """The requests of a neighbour, pruned by the selectivities that publications teach."""
 
     def __init__(self, inner: BoxHeard, pruning: Pruning) -> None:
         self._inner, self._pruning = inner, pruning
@@ -282,7 +282,7 @@ class PrunedHeard(Heard):
 
 
 class RangeHeard(Heard):
-    """What a neighbour asked for: a set of ranges. They are no filters that could be pruned."""
+    """The requests of a neighbour as a set of ranges. Ranges are not filters, so they cannot be pruned."""
 
     can_be_pruned = False
 

@@ -63,12 +63,12 @@ class Reached:
     hops: Ints
 
     def without(self, link: str) -> Reached:
-        """Return those that did not come from `link`."""
+        """Return the publications that did not come from `link`."""
         kept = [k for k, origin in enumerate(self.origins) if origin != link]
         return self if len(kept) == len(self.origins) else self.only(np.array(kept, np.int64))
 
     def only(self, chosen: Ints) -> Reached:
-        """Return those at these places."""
+        """Return the publications at these positions."""
         return Reached(self.index[chosen], [self.origins[k] for k in chosen.tolist()], self.hops[chosen])
 
 
@@ -133,7 +133,7 @@ class Outcome:
 
 
 MOST_CELLS = 2**63 - 1
-"""More bridged cells than that are not counted."""
+"""The highest count of bridged cells."""
 
 
 def count_decision(counts: Counter[str], decision: Decision) -> None:

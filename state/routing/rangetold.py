@@ -1,7 +1,7 @@
 """told[M] where links speak in ranges of a Hilbert curve: strategy `mics`.
 
-What is decided on cells must travel as cells, or events are lost: a subscription that the *cells* of others cover is
-not covered by their boxes. So under `mics` brokers tell each other ranges, and match publications against ranges; a
+A decision about cells must travel as cells, or events are lost: a subscription that the *cells* of others cover is not
+covered by their boxes. So under `mics` brokers tell each other ranges, and match publications against ranges; a
 publication's place on the curve is found by the same grid everywhere (`cells`). Clients' own subscriptions stay boxes,
 and what reaches a client matches exactly.
 
@@ -31,8 +31,8 @@ Decisions. One for each event and outgoing link, as everywhere:
     cancel      nothing is added, some ranges are taken back
     drop        something was given up and all of it is still asked for by others
 
-Who the others are, the counts do not say, so a withheld subscription has no coverers. How much of a subscription was
-already covered they do say: `asked`, `added` and `removed` count its ranges and those that were news.
+The counts do not say who the others are, so a withheld subscription has no coverers. They do say how much of it was
+already covered: `asked`, `added` and `removed` count its ranges and those that were news.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ MOST = 256
 
 
 def grid_of(space: Space, spec: Spec, where: str = "routing.strategy") -> Grid:
-    """The grid of a specification; `ConfigError` if it breaks a rule."""
+    """Return the grid of a specification. Raises `ConfigError` if it breaks a rule."""
     given = dict(spec.parameters)
     return Grid(space, given.get("bits"), given.get("cells", "equal"), given.get("dims"), where)
 
@@ -75,7 +75,7 @@ def pairs_of(ranges: Ranges) -> tuple[Range, ...]:
 
 
 class RangeTold:
-    """What a neighbour was told, in ranges, and the counts from which that follows."""
+    """The ranges that a neighbour was told, and the counts from which they follow."""
 
     rebuilding = False
 
@@ -123,11 +123,11 @@ class RangeTold:
 
     @property
     def ranges(self) -> int:
-        """How many ranges are counted."""
+        """The number of counted ranges."""
         return (len(self.mine) + len(self.theirs)) // 2
 
     def told(self) -> Ranges:
-        """What the neighbour was told: the union, with small gaps bridged."""
+        """The ranges that the neighbour was told: the union, with small gaps bridged."""
         union = merge(np.concatenate((self.mine.union(), self.theirs.union())))
         return union if self._gap < 2 else bridged(union, self._gap)
 

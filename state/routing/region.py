@@ -213,7 +213,7 @@ class Region:
             self._due = min(self._due, arrival.time + request.ttl)
 
     def _tick(self, item: int) -> None:
-        """Let time pass, and do some of the work that is spread out."""
+        """Forget what need not be remembered, and do a fixed portion of pending work."""
         for broker in self.brokers.values():
             if broker.ledger.is_due(self.clock):  # subscriptions have ended by now; ends may be to be forgotten
                 self._input(item, broker, Input(broker.name, EXPIRE, self.clock), broker.expire(self.clock))
@@ -237,7 +237,7 @@ class Region:
                     self._touch(item, broker.name, name)
 
     def _expire_due(self, settles: bool) -> None:
-        """End what is due anywhere in the region; it belongs to the item that comes next."""
+        """End what is due anywhere in the region. The expiry is recorded with the item that comes next."""
         if self.clock < self._due:
             return
         self._flush()
@@ -468,7 +468,7 @@ class Region:
     # other
 
     def redate(self, by: int) -> None:
-        """Move all moments that were noted so far: the clock that they were noted by did not know the time."""
+        """Move all moments noted so far, because the clock did not know the time until now."""
         self.clock += by
         for broker in self.brokers.values():
             broker.ledger.redate(by)
@@ -496,5 +496,5 @@ def _joined(one: Reached, other: Reached) -> Reached:
 
 
 def _place_of(arrival: Arrival | None) -> str:
-    """Return at which arrival a broken invariant was found, for people."""
+    """Return the arrival at which a broken invariant was found, as text for people."""
     return "no arrival" if arrival is None else f"{arrival.broker} from {arrival.origin}, at {arrival.record}"

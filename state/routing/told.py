@@ -11,14 +11,14 @@ Rules that hold after every step (`check`):
     (C)  the union of the active covers every candidate; for a passive one its certificate alone does
          (a strategy that does not prove its answers keeps this with the probability that it was given)
 
-What a step did is returned as decisions, in order. Those that speak to M (`forward`, `promote`, `cancel`) are sent in
-that order, and it is always make before break: what must be told instead goes before what is taken back.
+A step returns its decisions in order. Decisions that speak to M (`forward`, `promote`, `cancel`) are sent in that
+order, and it is always make before break: what must be told instead goes before what is taken back.
 
 Only passive subscriptions whose certificate names a cancelled one are decided again: the proofs of all others still
 stand. They are tried against *active* ones only, the largest first, so that the one that covers the others is promoted
 before them. (Tested against passive ones too, two equal ones would suppress each other.)
 
-What withholding saves, `withheld`, is the sum over the passive ones, kept as they come and go.
+`withheld` is the size of the passive ones, which withholding saves; the sum is kept as they come and go.
 
 `covering = "active"` also withdraws an active subscription when one that is told later, new or promoted, covers it
 alone (by all its boxes together): M keeps a smaller table, at the price of a message. Its dependants then lean on the
@@ -56,7 +56,7 @@ class Reach:
     """The same decision where the link speaks in ranges of a curve: what was asked for, and what that changes."""
 
     asked: int
-    """How many ranges the subscription is."""
+    """The number of ranges of the subscription."""
     added: tuple[Range, ...]
     removed: tuple[Range, ...]
     bridged: int = 0
@@ -76,7 +76,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was decided about one subscription on one outgoing link, and why."""
+    """A decision about one subscription on one outgoing link, and the reason for it."""
 
     action: Action
     name: Name
@@ -88,14 +88,14 @@ class Decision:
     nodes: int = 0
     tree: Filter | None = None
     bound: float | None = None
-    """With what probability at most it is wrong to withhold it: 0 where that is proved."""
+    """The highest probability that withholding it is wrong: 0 where that is proved."""
     ranges: Reach | None = None
     trigger: Trigger | None = None
-    """Whose end or change made a promotion necessary."""
+    """The subscription whose end or change made a promotion necessary."""
     cause: Cause | None = None
     """The client's event or expiry behind it."""
     hop: int = 0
-    """How many links that has crossed."""
+    """The number of links that the cause has crossed."""
 
     @property
     def text(self) -> str:
@@ -138,7 +138,7 @@ class Passive:
 
 @dataclass(frozen=True, slots=True)
 class ToldDump:
-    """What a link was told, for the codec: names in order, certificates, and what the strategy keeps."""
+    """The told half of a link for the codec: names in order, certificates, and the arrays of the strategy."""
 
     active: list[Name]
     passive: list[Name]
@@ -190,7 +190,7 @@ class Told:
 
     @property
     def rebuilding(self) -> bool:
-        """Whether a rebuild is pending."""
+        """True if a rebuild is pending."""
         return self.strategy.rebuilding
 
     def rebuild_step(self) -> bool:
@@ -223,7 +223,7 @@ class Told:
 
     @property
     def withheld(self) -> Extent:
-        """How much the neighbour was not told; counted when it is first asked for."""
+        """The size of the filters that the neighbour was not told; counted when it is first asked for."""
         if self._withheld is None:
             self._withheld = self._count_withheld()
         return self._withheld.extent
@@ -290,7 +290,7 @@ class Told:
         return Decision(action, name, origin, reason, boxes, coverers, cause=self._cause, hop=self._hop)
 
     def _keep_tree(self, name: Name, tree: Filter | None) -> None:
-        """The tree of a candidate from now on, if it has one."""
+        """Keep the tree of a candidate, or that it has none."""
         self.trees.pop(name, None)
         if tree is not None:
             self.trees[name] = tree
@@ -341,7 +341,7 @@ class Told:
         )
 
     def _deactivate(self, name: Name) -> tuple[Boxes, str, list[Name]]:
-        """Take a name out of the active list; returns its boxes, its origin, and who leaned on it."""
+        """Take a name out of the active list. Return its boxes, its origin, and the passive ones that it covered."""
         boxes, origin = self.active.boxes(name), self.origins.pop(name)
         self.active.remove(name)
         self.strategy.removed(name, boxes)

@@ -1,5 +1,5 @@
 """Storage: state as bytes, and what is recorded about it.
 
-codec     a broker to parts and back     store   parts, the log since, the head; what a worker holds
-columns   how columns are stored         sealed  the envelope of stored bytes        rows   rows of the tables
+store     a region: head, log and parts; the copies that a worker holds     codec   a broker to parts and back
+columns   the form of stored columns     sealed  the header of stored bytes    rows    the rows of the tables
 """

@@ -1,4 +1,4 @@
-"""A broker as bytes, in parts, and back. Nobody else knows the format.
+"""A broker as bytes, in parts, and back. No other module knows the format.
 
     <B>/.subscriptions   every subscription that the broker knows, once: number, name, origin, shape, `where`
     <B>/.ledger          the stamps of the clients' subscriptions, and what is remembered of those that ended
@@ -7,7 +7,7 @@
 A link refers to subscriptions by number, and a certificate to active ones by position. The stamps of the ledger stand
 in the order of the clients' subscriptions, and need no names. (No broker's name begins with a dot, so the keys of the
 first two are no links.) Inside a part everything is a column (`columns`), boxes by attribute and end; around it is the
-envelope of `sealed`.
+header of `sealed`.
 
 Derived things are not stored: indexes, dependants, the heap of expiries, which of the clients' filters are matched as
 trees. Everything that decides later answers is stored exactly: the order of lists, certificates, the shape of the tree

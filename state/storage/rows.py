@@ -1,4 +1,4 @@
-"""Rows: what is recorded about every decision, route, delivery and reject, in the columns of the tables.
+"""Rows of the tables: the record of every decision, route, delivery and reject.
 
 The simulator writes them as JSON lines, the router sends them to the archive. Both make them here, from the outcome of
 a region, so that a row means the same wherever it comes from. Each table's columns are in `TABLES`, with types and
@@ -23,7 +23,7 @@ from state.space import Space
 Row = dict[str, Any]
 Columns = dict[str, list[Any]]
 Kind = Literal["text", "int", "float", "time", "json", "texts", "name", "names"]
-"""What a column holds: `json` is a filter or a list of them, a name an object of `home`, `client`, `subscription`."""
+"""The content of a column: `json` is one or more filters, a name is an object of `home`, `client`, `subscription`."""
 
 
 class Column(NamedTuple):

@@ -1,4 +1,4 @@
-"""The envelope of everything that is stored: who wrote it, in which version, whether it is whole.
+"""The header around everything that is stored: a magic number, the version of the format, a checksum.
 
     bytes 0..5    b"lacuna"
     byte  6       version of the format

@@ -8,7 +8,7 @@ Encoding a broker costs time in proportion to its size; a batch changes little o
              how an operator wants links to prune; and the digests of parts and chunks
 
 and restoring is the parts and a replay of the log beyond them. Brokers are deterministic, so a replay gives the very
-same ones: promise 4, used every day. A broker takes a snapshot when its inputs since the last one are a share of its
+same ones (promise 4). A broker takes a snapshot when its inputs since the last one are a share of its
 size, so writing costs O(inputs) amortised, whatever the size of the state.
 
     chunk          1        2        3        4        5            oslo   snapshot at 7: needs chunks 4 and 5
@@ -60,12 +60,12 @@ SHARE_OF_BROKER = 16
 MOST_CHUNKS = 1024
 """Chunks of the log: each batch reads and checks all of them."""
 UNSEEN = 20
-"""A worker forgets a region that it was not given for so many batches: others have it."""
+"""A worker drops a region that it was not given for so many batches."""
 
 Setups = Mapping[str, Mapping[str, Setup]]
 """The setups of a region's links, by broker and link."""
 Opened = Literal["new", "hit", "catch-up", "decode"]
-"""How the state was had: from nothing, as held, as held and brought up to date, or from its bytes."""
+"""The source of an opened state: nothing, the held copy, the held copy after a replay, or the stored bytes."""
 
 
 class End(msgspec.Struct, array_like=True):
@@ -83,7 +83,7 @@ class Versions(msgspec.Struct, array_like=True):
 
 
 class Taught(msgspec.Struct, array_like=True):
-    """What publications and operators taught a link."""
+    """The counts that a link learned from publications, and its pruning override."""
 
     learned: tuple[bytes, bytes] | None = None
     override: Override | None = None
@@ -110,7 +110,7 @@ class Chunk(msgspec.Struct, array_like=True):
 
 
 class Head(msgspec.Struct, array_like=True):
-    """The head. What is added comes last, with a default: older state has none."""
+    """The head. New fields come last, with a default: older state does not have them."""
 
     name: str
     configuration: bytes
@@ -128,7 +128,7 @@ class Head(msgspec.Struct, array_like=True):
 
 
 class Stored(NamedTuple):
-    """What is stored of a region: the head, the chunks of the log, and the parts, which are read only when needed."""
+    """The stored state of a region: head, chunks of the log, and parts, which are read only when needed."""
 
     head: bytes
     log: list[bytes]
@@ -213,7 +213,7 @@ class Store:
         *,
         measure: Measure = "step",
     ) -> Store:
-        """Open what `save` stored; see `open`."""
+        """Open the state that `save` returned; see `open`."""
         head = unseal(stored.head, Head, FORMAT, MIGRATIONS, _named(name))
         _check_head(head, stored, name, setups, epoch)
         behind = None if held is None else held._behind(head)

@@ -36,7 +36,7 @@ STRATEGIES: dict[str, type[Strategy]] = {
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What a parameter may be: a test, and the same in words."""
+    """A rule for the value of a parameter: a test, and the same in words."""
 
     holds: Callable[[object], bool]
     words: str

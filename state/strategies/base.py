@@ -50,7 +50,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """What a strategy keeps beyond the active list, as arrays for the codec."""
+    """The state of a strategy beyond the active list, as arrays for the codec."""
 
     numbers: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     small: NDArray[np.int8] = field(default_factory=lambda: np.empty(0, np.int8))
@@ -82,7 +82,7 @@ class Strategy(ABC):
 
     @property
     def rebuilding(self) -> bool:
-        """Whether a rebuild is pending."""
+        """True if a rebuild is pending."""
         return False
 
     def rebuild_step(self) -> bool:
@@ -95,7 +95,7 @@ class Strategy(ABC):
 
     @property
     def negative_rectangles(self) -> int | None:
-        """How many negative rectangles are kept, if any are."""
+        """The number of negative rectangles kept; None if the strategy keeps none."""
         return None
 
     @property
@@ -104,7 +104,7 @@ class Strategy(ABC):
         return None
 
     def dump(self) -> Dump:
-        """What must be stored besides the active list."""
+        """Return what must be stored besides the active list."""
         return Dump()
 
     def restore(self, dump: Dump) -> None:  # noqa: B027

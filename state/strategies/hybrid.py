@@ -10,7 +10,7 @@ Two boxes that share a point share a cell, so nothing that could help to cover i
 inner strategy's answer: exact where it is exact. Cells here only decide who is looked at, so boxes travel, and `hybrid`
 may be chosen link by link. `nodes` counts the candidates and what the inner strategy did with them.
 
-The inner strategy is built for one question and then forgotten, so what it would keep between questions it makes anew:
+The inner strategy is built for one question and then forgotten, so it makes again what it would keep between questions:
 `negative` cuts up the space for each, `auto` only where `union` finds the question hard.
 
 Only as many ranges are indexed as pay (`MOST`): an index that finds a few too many is still right.

@@ -131,7 +131,7 @@ class Negative(Strategy):
                 raise InvariantError(f"a part of {rectangle.tolist()} is covered by nothing, but is not negative")
 
     def _covered_part(self, box: Keys) -> Keys:
-        """What is left of a box after the negative rectangles are subtracted from it."""
+        """Return the rest of a box after the negative rectangles are subtracted from it."""
         names = [Name("", "", str(k)) for k in range(self.negative.count)]
         rectangles = BoxList(box.shape[1], zip(names, self.negative.rectangles()[:, None], strict=True))
         return rectangles.without(box, by_overlap=True)

@@ -13,7 +13,7 @@ reason "possible gap".
 `unsubscribe` says what happens to what was attributed to a cancelled one: `approximate` makes it negative (Fig. 9);
 `exact` then attributes to others what they cover of it (the repair), and leaves less negative than is given back.
 
-A **rebuild** computes the negative space anew from the active ones, the largest first. Active and passive stay what
+A **rebuild** recomputes the negative space from the active ones, the largest first. Active and passive stay what
 they are, so nothing is sent. It is due when the negative space has drifted (`drift`, a factor; 0: never by itself), or
 asked for by command, and is never in the way: it is made beside the space in use, a bounded part at each `rest`, and
 takes its place when it has caught up. Until then both are kept in step with what comes and goes. What still waits to

@@ -1,6 +1,6 @@
 """For strategies that keep an index of their own over the slots of the active list.
 
-The list gives its slots anew now and then (`BoxList.packs`); then the index is filled anew too, which costs no more
+The list renumbers its slots now and then (`BoxList.packs`); then the index is filled again too, which costs no more
 than the packing did. Both happen at doublings, so it is amortised; and a restored strategy begins by filling.
 """
 
@@ -28,7 +28,7 @@ class Slotted(Strategy):
 
     @abstractmethod
     def _fill(self, slots: NDArray[np.int64], boxes: Keys) -> None:
-        """Begin anew with these boxes, in order of arrival."""
+        """Start again with these boxes, in order of arrival."""
 
     @abstractmethod
     def _add(self, slot: int, box: Keys) -> None:

@@ -30,7 +30,7 @@ MOST_BITS = 32
 
 
 def cell(attribute: Attribute, key: int, bits: int) -> int:
-    """Which of 2^bits cells of equal length a key of the domain falls into; grows with the key.
+    """Return the cell, of 2^bits cells of equal length, that a key of the domain falls into; it grows with the key.
 
     >>> [cell(Attribute("a", "int", 0, 9), key, 1) for key in (0, 4, 5, 9)]
     [0, 0, 1, 1]

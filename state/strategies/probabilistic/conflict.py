@@ -21,7 +21,7 @@ intervals that meet pairwise have a common point, so a choice without a conflict
                   covers s exactly when all did. If nothing is left: a certain NO.
 
 Slips. Algorithm 2 takes a row out if `fc >= 0`, which is always so; it must be `fc >= 1`. It counts k down in a loop
-over all rows, so the order matters: here rows go one at a time and everything is looked at anew. Corollary 2 says that
+over all rows, so the order matters: here rows go one at a time and everything is looked at again. Corollary 2 says that
 s covers si if all of si's entries are defined; it only says that s sticks out of si on every side, and decides nothing.
 
 Every NO comes with its witness, as a box. Go through the rows backwards: first those that were left, then those that
@@ -49,7 +49,7 @@ NOBODY = -1
 
 @kernel
 def defined(q: Keys, boxes: Keys) -> NDArray[np.bool_]:
-    """Which entries are defined: row by row, per attribute first "below", then "above"."""
+    """Return the mask of defined entries: row by row, per attribute first "below", then "above"."""
     k, _, d = boxes.shape
     table = np.empty((k, 2 * d), np.bool_)
     for r in range(k):

@@ -61,7 +61,7 @@ def lengths(space: Space, keys: Keys) -> NDArray[np.float64]:
 
 
 def shares(space: Space, q: Keys, boxes: Keys) -> Shares:
-    """What boxes take of `q`, in each attribute: never decreasing in the key, 0 and 1 at the ends of q."""
+    """Return the ends of boxes as shares of `q` in each attribute: from 0 to 1 over q, never decreasing in the key."""
     clipped = np.clip(boxes, q[0], q[1])
     begin, end = lengths(space, q)
     whole = end - begin
