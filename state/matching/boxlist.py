@@ -122,20 +122,17 @@ class BoxList:
         return None if slot is None else self._owners[slot]
 
     def cover(self, q: Keys, budget: int) -> tuple[int, tuple[Name, ...], Keys, int]:
-        """Is `q` covered by the union? The answer, the names used, the last box looked at, the nodes (see `cover`)."""
+        """Test `q` against the union. Returns the answer, the names used, the last cell and the work (see `cover`).
+
+        Work is the number of candidates looked at, at most `budget`; 1 if one box contains all of `q`.
+        """
+        if budget < 1:
+            return UNKNOWN, (), q, 0
         one = self._index.first_containing(q)
         if one is not None:
             return COVERED, (self._owners[one],), q, 1
         answer, used, last, nodes = cover(q, self._index.boxes, self._index.meeting(q), budget)
         return answer, self._named(used), last, nodes
-
-    def certificate(self, q: Keys, budget: int) -> tuple[tuple[Name, ...], int]:
-        """Entries whose union covers `q`, which must be covered, and the nodes it took to find them.
-
-        Beyond the budget all that meet `q` are named: more than needed, but a proof just as well.
-        """
-        answer, names, _, nodes = self.cover(q, budget)
-        return (self._named(self._index.meeting(q)) if answer == UNKNOWN else names), nodes
 
     def meeting(self, q: Keys) -> NDArray[np.int64]:
         """The slots whose box shares a point with `q`, in order of arrival."""

@@ -1,8 +1,8 @@
 """`negative`: keep the uncovered space as disjoint boxes (see `state.geometry.negative` for the theory and its paper).
 
 A subscription that meets a negative rectangle is forwarded, and the common part is the witness. One that meets none is
-covered; who covers it the negative space cannot say, so the certificate is found on demand (`state.geometry.cover`). If
-that would take more than a set number of nodes, all active subscriptions that meet it are named: a longer proof, but a
+covered; who covers it the negative space cannot say, so the certificate is found on demand (`state.geometry.cover`).
+Where that exceeds the budget, the subscription is forwarded for the reason "budget": nothing is withheld without a
 proof.
 
 The rectangles are joined (see `state.geometry.negative`) whenever they have doubled since the last time (`join =
@@ -21,7 +21,7 @@ from state.geometry.negative import NegativeRtree, NegativeSpace, NegativeTree
 from state.matching.boxlist import BoxList
 from state.protocol.messages import Name
 from state.space import Keys, Space
-from state.strategies.base import Dump, Strategy, Verdict, certified, keys_of, largest_first
+from state.strategies.base import BUDGET, Dump, Strategy, Verdict, certified, keys_of, largest_first
 
 FEWEST = 64
 """So few rectangles are not worth joining."""
@@ -51,11 +51,14 @@ class Negative(Strategy):
         return self.negative.count
 
     def decide(self, boxes: Boxes) -> Verdict:
+        return self.decide_within(boxes, BUDGET)
+
+    def decide_within(self, boxes: Boxes, budget: int) -> Verdict:
         for box in boxes:
             gap = self.negative.gap(box.keys())
             if gap is not None:
                 return Verdict(False, "gap", witness=Box.of(gap), nodes=1)
-        return certified(self.active, boxes)
+        return certified(self.active, boxes, budget)
 
     def added(self, name: Name, boxes: Boxes) -> None:
         for keys in keys_of(boxes):
