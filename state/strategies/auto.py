@@ -73,8 +73,10 @@ class Auto(Strategy):
         return replace(verdict, nodes=verdict.nodes + glance.nodes)
 
     def _keep(self) -> None:
+        if self.active.box_count > MOST_BOXES:
+            self._stage = DROPPED
+            return
         self._stage, self._negative = KEPT, Negative(self.space, self.active)
-        self._drop_if_many()
         for name in self.active:
             self.added(name, self.active.boxes(name))
 

@@ -26,7 +26,6 @@ from state.strategies import (
     Strategy,
     Verdict,
     auto,
-    cover,
     negative,
 )
 from tests.core import naive
@@ -284,16 +283,26 @@ def test_cover_withholds_exactly_what_single_boxes_contain(dims: int) -> None:
         maybe_unsubscribe(world, rng)
 
 
-def test_cover_takes_the_tree_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cover, "MANY", 60)
-    space, active = naive.space_of(Box((0,), (300,))), BoxList(1)
-    strategy = cover.Cover(space, active)
-    for k in range(150):
+@pytest.mark.parametrize("spec", [SPECS["cover index=tree"], SPECS["zcurve"]], ids=str)
+def test_an_index_over_slots_follows_when_the_list_packs_them(spec: Spec) -> None:
+    space, active = naive.space_of(Box((0,), (600,))), BoxList(1)
+    strategy = spec.build(space, active)
+    packed = 0
+    for k in range(500):
         active.add(name(k), (Box((k,), (k + 2,)),))
         strategy.added(name(k), active.boxes(name(k)))
+        if k % 5 and k >= 10:
+            shape = active.boxes(name(k - 10))
+            active.remove(name(k - 10))
+            strategy.removed(name(k - 10), shape)
+            packed += active.last_removal.moved is not None
         strategy.check()
-        assert strategy.decide((Box((k // 2,), (k // 2 + 1,)),)).coverers == (name(max(0, k // 2 - 1)),)
-    assert strategy._tree is not None
+        for low in (k, k // 2):
+            verdict = strategy.decide((Box((low,), (low + 1,)),))
+            containers = [n for n in active if active.keys(n)[0, 0, 0] in (low - 1, low)]
+            assert verdict.coverers == tuple(containers[:1]) or spec.name == "zcurve"
+            assert set(verdict.coverers) <= set(containers)
+    assert packed >= 2
 
 
 @all_dims
