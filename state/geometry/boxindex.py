@@ -147,7 +147,7 @@ class BoxIndex:
         self._live += len(boxes)
         if self._count - self._base <= self._rows.room:
             self._rows.insert(first - self._base, boxes)
-        elif self._count - self._base <= self._most(self._sizes.tail if len(self._tiles) else self._sizes.rows):
+        elif self._count - self._base <= self._most_in_rows:
             self._build_rows()
         else:
             self._make_run()
@@ -170,7 +170,7 @@ class BoxIndex:
 
     @property
     def _most_in_rows(self) -> int:
-        return self._most(self._sizes.tail if len(self._tiles) else self._sizes.rows)
+        return self._most(self._sizes.tail if self._tiles else self._sizes.rows)
 
     @property
     def _newest(self) -> Keys:
@@ -244,7 +244,7 @@ class BoxIndex:
     def stab_any(self, points: Keys) -> NDArray[np.bool_]:
         """For each point, whether any box holds it."""
         hit = self._rows.stab_any(points, self._newest, self._alive_newest)
-        if len(self._tiles) and not hit.all():
+        if self._tiles and not hit.all():
             hit[~hit] = self._tiles.stab_any(points[~hit], self._boxes, self._alive)
         return hit
 
@@ -258,7 +258,7 @@ class BoxIndex:
         Point p is held by `slots[offsets[p]:offsets[p + 1]]`.
         """
         offsets, slots = self._rows.stab_all(points, self._newest, self._alive_newest)
-        if not len(self._tiles):
+        if not self._tiles:
             return offsets, slots
         before, older = self._tiles.stab_all(points, self._boxes, self._alive)
         return _interleave(before, older, offsets, slots + self._base)
@@ -277,11 +277,13 @@ class BoxIndex:
         return self._find(INSIDE, q)
 
     def _find(self, relation: int, q: Keys, *, first: bool = False) -> Slots:
-        older = self._tiles.find(relation, q, self._boxes, self._alive, first=first) if len(self._tiles) else None
-        if older is not None and first and len(older):
+        if not self._tiles:
+            return self._rows.find(relation, q, self._newest, self._alive, first=first)
+        older = self._tiles.find(relation, q, self._boxes, self._alive, first=first)
+        if first and len(older):
             return older
         newer = self._rows.find(relation, q, self._newest, self._alive_newest, first=first)
-        return newer if older is None else np.concatenate((older, newer + self._base))
+        return np.concatenate((older, newer + self._base))
 
     def _living(self) -> Slots:
         bits = np.unpackbits(self._alive.view(np.uint8), bitorder="little")
@@ -296,5 +298,7 @@ class BoxIndex:
         living = self._living()
         if len(living) != self._live or (self._live and living[-1] >= self._count):
             raise InvariantError(f"a box index counts {self._live} boxes but holds {len(living)}")
+        if self._base & 63 or (self._base and not self._tiles):
+            raise InvariantError(f"the bit rows of a box index begin at slot {self._base}")
         self._tiles.check(self._boxes, living[living < self._base])
         self._rows.check(self._newest, living[living >= self._base] - self._base)

@@ -164,8 +164,9 @@ def _any_holds(found: Bits, begin: int, end: int, boxes: Keys, point: Keys) -> b
 
 
 @kernel
-def _stab_any(points: Keys, boxes: Keys, alive: Bits, rows: Rows) -> NDArray[np.bool_]:
+def _stab_any(points: Keys, boxes: Keys, alive: Bits, borders: Slots, starts: Bits, ends: Bits) -> NDArray[np.bool_]:
     """For each point: does any box hold it? Looks at a block of words at a time and stops at the first hit."""
+    rows = Rows(borders, starts, ends)
     n, d = points.shape
     words = (len(boxes) + 63) >> 6
     hit = np.zeros(n, np.bool_)
@@ -198,8 +199,9 @@ def _collect(found: Bits, words: int, boxes: Keys, point: Keys, slots: Slots) ->
 
 
 @kernel
-def _stab_all(points: Keys, boxes: Keys, alive: Bits, rows: Rows) -> tuple[Slots, Slots]:
+def _stab_all(points: Keys, boxes: Keys, alive: Bits, borders: Slots, starts: Bits, ends: Bits) -> tuple[Slots, Slots]:
     """For each point the slots of the boxes that hold it, in order: offsets and slots."""
+    rows = Rows(borders, starts, ends)
     n, d = points.shape
     words = (len(boxes) + 63) >> 6
     offsets, out = np.zeros(n + 1, np.int64), np.empty(4 * n + 16, np.int64)
@@ -236,8 +238,14 @@ def _collect_related(relation: int, q: Keys, first: bool, found: Bits, words: in
 
 
 @kernel
-def _find(relation: int, q: Keys, first: bool, boxes: Keys, alive: Bits, rows: Rows) -> Slots:
-    """Return the slots whose box stands to `q` in `relation`, in order; only the first of them if so asked."""
+def _find(
+    relation: int, q: Keys, first: bool, boxes: Keys, alive: Bits, borders: Slots, starts: Bits, ends: Bits
+) -> Slots:
+    """Return the slots whose box stands to `q` in `relation`, in order; only the first of them if so asked.
+
+    Takes loose arrays, as the other kernels called from Python do: numba takes a microsecond to unpack a tuple.
+    """
+    rows = Rows(borders, starts, ends)
     d = q.shape[1]
     words = (len(boxes) + 63) >> 6
     lo, hi = np.empty(d, np.int64), np.empty(d, np.int64)
@@ -274,15 +282,15 @@ class BitRows:
 
     def stab_any(self, points: Keys, boxes: Keys, alive: Bits) -> NDArray[np.bool_]:
         """For each point, whether any box holds it."""
-        return _stab_any(points, boxes, alive, self._rows)
+        return _stab_any(points, boxes, alive, *self._rows)
 
     def stab_all(self, points: Keys, boxes: Keys, alive: Bits) -> tuple[Slots, Slots]:
         """Return offsets by point, and the boxes that hold each, in order."""
-        return _stab_all(points, boxes, alive, self._rows)
+        return _stab_all(points, boxes, alive, *self._rows)
 
     def find(self, relation: int, q: Keys, boxes: Keys, alive: Bits, *, first: bool = False) -> Slots:
         """Return the boxes that stand to `q` in this relation, in order; only the first of them if so asked."""
-        return _find(relation, q, first, boxes, alive, self._rows)
+        return _find(relation, q, first, boxes, alive, *self._rows)
 
     def check(self, boxes: Keys, living: Slots) -> None:
         """Raise `InvariantError` unless the rows agree with the living boxes."""

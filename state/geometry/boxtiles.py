@@ -399,9 +399,9 @@ class Tiles:
         self._tile = tile
         self._arrays = _nothing(dims, tile)
 
-    def __len__(self) -> int:
-        """The number of boxes, dead ones included."""
-        return int(self._arrays.filled.sum())
+    def __bool__(self) -> bool:
+        """Are there any boxes?"""
+        return len(self._arrays.filled) > 0
 
     @property
     def nbytes(self) -> int:
