@@ -257,11 +257,13 @@ class BoxIndex:
 
         Point p is held by `slots[offsets[p]:offsets[p + 1]]`.
         """
-        offsets, slots = self._rows.stab_all(points, self._newest, self._alive_newest)
         if not self._tiles:
-            return offsets, slots
+            return self._rows.stab_all(points, self._newest, self._alive)
         before, older = self._tiles.stab_all(points, self._boxes, self._alive)
-        return _interleave(before, older, offsets, slots + self._base)
+        if self._count == self._base:
+            return before, older
+        after, newer = self._rows.stab_all(points, self._newest, self._alive_newest)
+        return _interleave(before, older, after, newer + self._base)
 
     def meeting(self, q: Keys) -> Slots:
         """Return the slots whose box shares a point with `q`, in order of arrival."""

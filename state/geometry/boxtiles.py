@@ -196,14 +196,38 @@ def _nothing(dims: int, tile: int) -> Arrays:
 
 
 @kernel
-def _mark(late: Codes, early: Codes, bounds: Codes, begin: int, end: int, marks: NDArray[np.bool_]) -> None:
-    """Mark the tiles begin to end with a box that may start no later than `late` and end no earlier than `early`."""
-    chosen = marks[: end - begin]
-    chosen[:] = True
+def _gather(verdicts: Codes, found: Slots) -> int:
+    """Write the positions of bytes with the lowest bit set to `found`; return how many. Takes whole eights of bytes.
+
+    The low bits of eight bytes become one byte by a multiplication, so that 64 of them are a word of bits.
+    """
+    count = 0
+    eights = verdicts.view(np.uint64)
+    for begin in range(0, len(eights), 8):
+        word = np.uint64(0)
+        for k in range(begin, min(begin + 8, len(eights))):
+            word |= ((eights[k] & LOW_BITS) * TO_TOP) >> np.uint64(56) << np.uint64(8 * (k - begin))
+        while word != 0:
+            found[count] = 8 * begin + lowest_bit(word)
+            count += 1
+            word &= word - ONE
+    return count
+
+
+@kernel
+def _mark(late: Codes, early: Codes, bounds: Codes, begin: int, end: int, marks: Codes, chosen: Slots) -> int:
+    """Write the tiles begin to end with a box that may start no later than `late` and end no earlier than `early`.
+
+    Writes them to `chosen`, counted from `begin`, and returns how many there are.
+    """
+    some = marks[: end - begin]
+    some[:] = 1
+    marks[end - begin : (end - begin + 7) & ~7] = 0
     for i in range(len(late)):
         starts, ends = bounds[0, i, begin:end], bounds[3, i, begin:end]
-        for t in range(len(chosen)):
-            chosen[t] &= (starts[t] <= late[i]) & (ends[t] >= early[i])
+        for t in range(len(some)):
+            some[t] &= np.uint8((starts[t] <= late[i]) & (ends[t] >= early[i]))
+    return _gather(marks[: (end - begin + 7) & ~7], chosen)
 
 
 @kernel
@@ -223,25 +247,6 @@ def _judge(late: Codes, early: Codes, codes: Codes, bounds: Codes, t: int, fille
             ends, least = codes[1, i], early[i]
             for k in range(len(verdicts)):
                 verdicts[k] &= SURE if ends[k] > least else (DOUBTFUL if ends[k] == least else NO)
-
-
-@kernel
-def _gather(verdicts: Codes, found: Slots) -> int:
-    """Write the positions of boxes that are not ruled out to `found`; return how many.
-
-    The low bits of eight bytes become one byte by a multiplication, so that 64 boxes are a word of bits.
-    """
-    count = 0
-    eights = verdicts.view(np.uint64)
-    for begin in range(0, len(eights), 8):
-        word = np.uint64(0)
-        for k in range(begin, min(begin + 8, len(eights))):
-            word |= ((eights[k] & LOW_BITS) * TO_TOP) >> np.uint64(56) << np.uint64(8 * (k - begin))
-        while word != 0:
-            found[count] = 8 * begin + lowest_bit(word)
-            count += 1
-            word &= word - ONE
-    return count
 
 
 @kernel
@@ -279,7 +284,7 @@ def _stab_all(points: Keys, boxes: Keys, alive: Bits, tiles: Arrays) -> tuple[Sl
     map_, summary = np.zeros(len(alive), np.uint64), np.zeros((len(alive) >> 6) + 1, np.uint64)
     tile = tiles.slots.shape[1]
     at, verdicts, found = np.empty(d, np.uint8), np.empty(tile, np.uint8), np.empty(tile + 8, np.int64)
-    marks = np.empty(len(tiles.filled), np.bool_)
+    marks, chosen = np.empty(len(tiles.filled) + 8, np.uint8), np.empty(len(tiles.filled) + 8, np.int64)
     count = 0
     for p in range(n):
         point = points[p]
@@ -288,18 +293,16 @@ def _stab_all(points: Keys, boxes: Keys, alive: Bits, tiles: Arrays) -> tuple[Sl
             for i in range(d):
                 at[i] = bucket_of(tiles.borders[run, i], point[i])
             end = tiles.ends[run]
-            _mark(at, at, tiles.bounds, begin, end, marks)
-            for t in range(begin, end):
-                if marks[t - begin]:
-                    _judge(at, at, tiles.codes[t], tiles.bounds, t, tiles.filled[t], verdicts)
-                    some = _gather(verdicts, found)
-                    slots, kept = tiles.slots[t], 0
-                    for k in range(some):
-                        position = found[k]
-                        found[kept] = position
-                        kept += verdicts[position] == SURE or holds(boxes[slots[position]], point)
-                    _set_bits(slots, found[:kept], map_, summary)
-                    matched += kept
+            for m in range(_mark(at, at, tiles.bounds, begin, end, marks, chosen)):
+                t = begin + chosen[m]
+                _judge(at, at, tiles.codes[t], tiles.bounds, t, tiles.filled[t], verdicts)
+                slots, kept = tiles.slots[t], 0
+                for k in range(_gather(verdicts, found)):
+                    position = found[k]
+                    found[kept] = position
+                    kept += verdicts[position] == SURE or holds(boxes[slots[position]], point)
+                _set_bits(slots, found[:kept], map_, summary)
+                matched += kept
             begin = end
         if count + matched > len(out):
             out = np.concatenate((out, np.empty(len(out) + matched, np.int64)))
@@ -316,22 +319,21 @@ def _lives(alive: Bits, slot: int) -> bool:
 
 @kernel
 def _holds_any(
-    point: Keys, boxes: Keys, alive: Bits, tiles: Arrays, at: Codes, marks: NDArray[np.bool_], verdicts: Codes
+    point: Keys, boxes: Keys, alive: Bits, tiles: Arrays, at: Codes, marks: Codes, chosen: Slots, verdicts: Codes
 ) -> bool:
     begin = 0
     for run in range(len(tiles.ends)):
         for i in range(len(at)):
             at[i] = bucket_of(tiles.borders[run, i], point[i])
         end = tiles.ends[run]
-        _mark(at, at, tiles.bounds, begin, end, marks)
-        for t in range(begin, end):
-            if marks[t - begin]:
-                _judge(at, at, tiles.codes[t], tiles.bounds, t, tiles.filled[t], verdicts)
-                for k in range(tiles.filled[t]):
-                    slot = tiles.slots[t, k]
-                    sure = verdicts[k] == SURE or (verdicts[k] == DOUBTFUL and holds(boxes[slot], point))
-                    if sure and _lives(alive, slot):
-                        return True
+        for m in range(_mark(at, at, tiles.bounds, begin, end, marks, chosen)):
+            t = begin + chosen[m]
+            _judge(at, at, tiles.codes[t], tiles.bounds, t, tiles.filled[t], verdicts)
+            for k in range(tiles.filled[t]):
+                slot = tiles.slots[t, k]
+                sure = verdicts[k] == SURE or (verdicts[k] == DOUBTFUL and holds(boxes[slot], point))
+                if sure and _lives(alive, slot):
+                    return True
         begin = end
     return False
 
@@ -342,9 +344,9 @@ def _stab_any(points: Keys, boxes: Keys, alive: Bits, tiles: Arrays) -> NDArray[
     n, d = points.shape
     hit = np.zeros(n, np.bool_)
     at, verdicts = np.empty(d, np.uint8), np.empty(tiles.slots.shape[1], np.uint8)
-    marks = np.empty(len(tiles.filled), np.bool_)
+    marks, chosen = np.empty(len(tiles.filled) + 8, np.uint8), np.empty(len(tiles.filled) + 8, np.int64)
     for p in range(n):
-        hit[p] = _holds_any(points[p], boxes, alive, tiles, at, marks, verdicts)
+        hit[p] = _holds_any(points[p], boxes, alive, tiles, at, marks, chosen, verdicts)
     return hit
 
 
@@ -356,7 +358,7 @@ def _find(relation: int, q: Keys, first: bool, boxes: Keys, alive: Bits, tiles: 
     tile = tiles.slots.shape[1]
     verdicts, found = np.empty(tile, np.uint8), np.empty(tile + 8, np.int64)
     lo, hi = np.empty(d, np.uint8), np.empty(d, np.uint8)
-    marks = np.empty(len(tiles.filled), np.bool_)
+    marks, chosen = np.empty(len(tiles.filled) + 8, np.uint8), np.empty(len(tiles.filled) + 8, np.int64)
     surest = SURE if relation != INSIDE else np.uint8(4)  # that a box meets q does not say that it lies in q
     best, matched, begin = 64 * len(alive), 0, 0
     for run in range(len(tiles.ends)):
@@ -365,9 +367,9 @@ def _find(relation: int, q: Keys, first: bool, boxes: Keys, alive: Bits, tiles: 
             hi[i] = bucket_of(tiles.borders[run, i], q[1, i] - 1)
         late, early = (lo, hi) if relation == CONTAINING else (hi, lo)
         end = tiles.ends[run]
-        _mark(late, early, tiles.bounds, begin, end, marks)
-        for t in range(begin, end):
-            if not marks[t - begin] or (first and tiles.earliest[t] >= best):
+        for m in range(_mark(late, early, tiles.bounds, begin, end, marks, chosen)):
+            t = begin + chosen[m]
+            if first and tiles.earliest[t] >= best:
                 continue
             _judge(late, early, tiles.codes[t], tiles.bounds, t, tiles.filled[t], verdicts)
             some = _gather(verdicts, found)
