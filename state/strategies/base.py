@@ -37,6 +37,9 @@ Measured: 12 to 18 ns each in 2 to 4 attributes, 35 ns in 16, so 6 to 18 ms at t
 negative-space paper needs 400 on average in 4 attributes, 10,000 sorted bands 20,000, a grid of 10,000 boxes 300,000.
 """
 
+MOST_COVERERS = 16_384
+"""Names in one certificate: each must be kept with the passive subscription, in half a microsecond and 100 bytes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -136,7 +139,8 @@ def largest_first(space: Space, keys: Keys) -> Keys:
 def certified(active: BoxList, boxes: Boxes, budget: int = BUDGET) -> Verdict:
     """Decide by exact cover, with one budget for all boxes: a YES with its certificate, or a NO with its witness.
 
-    Beyond the budget the subscription is not covered, for the reason "budget": withholding it would need a proof.
+    Beyond the budget, or if the certificate would name more than MOST_COVERERS, the subscription is not covered, for the
+    reason "budget": withholding it would need a proof.
     """
     certificates: list[tuple[Name, ...]] = []
     work = 0
@@ -149,6 +153,8 @@ def certified(active: BoxList, boxes: Boxes, budget: int = BUDGET) -> Verdict:
             return Verdict(False, "gap", witness=Box.of(last), nodes=work)
         certificates.append(names)
     coverers = merged(certificates)
+    if len(coverers) > MOST_COVERERS:
+        return Verdict(False, "budget", nodes=work)
     return Verdict(True, said(coverers), coverers, nodes=work)
 
 

@@ -360,6 +360,16 @@ def test_all_boxes_of_a_subscription_share_one_budget(strategy: str) -> None:
 
 
 @exact_strategies
+def test_a_proof_that_would_name_too_many_is_not_kept(spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(spec, 2)
+    strips(world, 4)
+    for most, covered in ((3, False), (4, True)):
+        monkeypatch.setattr("state.strategies.base.MOST_COVERERS", most)
+        verdict = world.strategy.decide(TWO)
+        assert (verdict.covered, verdict.reason) == (covered, "covered by several" if covered else "budget")
+
+
+@exact_strategies
 def test_decisions_can_share_what_is_left_of_a_budget(spec: Spec) -> None:
     world = World(spec, 2)
     strips(world, 4)
