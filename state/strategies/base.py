@@ -139,8 +139,8 @@ def largest_first(space: Space, keys: Keys) -> Keys:
 def certified(active: BoxList, boxes: Boxes, budget: int = BUDGET) -> Verdict:
     """Decide by exact cover, with one budget for all boxes: a YES with its certificate, or a NO with its witness.
 
-    Beyond the budget, or if the certificate would name more than MOST_COVERERS, the subscription is not covered, for the
-    reason "budget": withholding it would need a proof.
+    Beyond the budget, or if the certificate would name more than MOST_COVERERS, the answer is NO for the reason
+    "budget": withholding a subscription needs a proof.
     """
     certificates: list[tuple[Name, ...]] = []
     work = 0
