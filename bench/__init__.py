@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 BENCHES: dict[str, str] = {
     "core": "matching, deciding, simulating; against an R-tree and the paper's method on one",
+    "bounded": "the longest that any single event takes, for cases made to be as bad as possible",
     "mics": "ranges of a Hilbert curve: the paper's tables and figures, against the linear method",
     "negative-space": "Tables 1 and 2 and Fig. 10 to 15 of the negative-space paper; index, order, on demand",
     "zcurve": "approximate covering on a Z curve, exact covering by a k-d tree",

@@ -2,6 +2,9 @@
 
 * `match_vs_rtree` (at least 5): points per second, all matches, 10,000 boxes in 3 attributes: our index over rtree's
   bulk query; the smaller of the ratios for small and for large boxes.
+* `match_vs_rtree_100k`, `match_vs_rtree_1m` (at least 15): the same with 100,000 and 1,000,000 boxes.
+* `index_bytes_per_box_3d` (at most 80), `index_bytes_per_box_16d` (at most 350): memory of the index, 100,000 boxes.
+* `cover_bands_10k_ms` (at most 3): is a box covered by 10,000 bands side by side? With the names of all of them.
 * `decision_vs_rtree_negative_3d` (at least 20): subscribe decisions per second, Zipfian workload in 3 attributes:
   `auto` with its lists and certificates over the paper's method on an R-tree, which has none.
 * `decision_growth_100k_vs_10k` (at most 3): time per decision of `auto` at 100,000 subscriptions over that at 10,000.
@@ -19,17 +22,20 @@ import numpy as np
 from numpy.typing import NDArray
 from rtree import index as rtree_index
 
-from bench.report import Report, Step, median, ratio
+from bench.report import Report, Step, median, ratio, seconds
 from lacuna.simulate import simulate
 from producers.workloads import Workload, Zipf
 from state.config import Config, parse
 from state.geometry.boxes import Box, Boxes
 from state.geometry.boxindex import BoxIndex
+from state.geometry.cover import COVERED
 from state.geometry.negative import NegativeRtree, NegativeTree
+from state.matching.boxlist import BoxList
 from state.protocol.messages import Name
 from state.routing.told import Told
 from state.space import Keys
 from state.strategies import Spec
+from state.strategies.base import BUDGET
 
 DOMAIN = 1000
 SEVEN_BROKERS = """
@@ -48,6 +54,11 @@ def run(step: Step, *, quick: bool) -> Report:
     repeats = 3 if quick else 7
     step("matching against an R-tree")
     _match(report, repeats)
+    step("matching against an R-tree, with more boxes")
+    _match_more(report, repeats, quick=quick)
+    step("memory of the index, and a box over ten thousand bands")
+    _memory(report, 100_000)
+    _bands(report, repeats)
     step("deciding against the paper's method on an R-tree")
     _decide(report, 2_000 if quick else 10_000)
     step("deciding with more and more subscriptions")
@@ -75,23 +86,70 @@ def bulk_rtree(boxes: Keys) -> rtree_index.Index:
 
 
 def _match(report: Report, repeats: int) -> None:
+    _match_many(
+        report, "match_vs_rtree", 10_000, {"small": (0.02, 20_000), "large": (0.5, 2_000)}, repeats, "at least 5"
+    )
+    report.notes.append("match: 3 attributes, sizes up to 2 % (small), 10 % (medium), 50 % (large) of the domain.")
+
+
+def _match_more(report: Report, repeats: int, *, quick: bool) -> None:
+    few, many = (30_000, 100_000) if quick else (100_000, 1_000_000)
+    _match_many(
+        report, "match_vs_rtree_100k", few, {"small": (0.02, 5_000), "large": (0.5, 100)}, repeats, "at least 15"
+    )
+    _match_many(
+        report, "match_vs_rtree_1m", many, {"small": (0.02, 2_000), "medium": (0.1, 500)}, repeats, "at least 15"
+    )
+
+
+def _match_many(
+    report: Report, figure: str, count: int, kinds: dict[str, tuple[float, int]], repeats: int, goal: str
+) -> None:
+    """Compare with rtree for boxes of each kind: their widest share of the domain, and how many points to match."""
     ratios = {}
-    for label, widest, count in (("small", 0.02, 20_000), ("large", 0.5, 2_000)):
-        boxes = random_boxes(10_000, 3, widest)
-        points = (np.random.default_rng(2).random((count, 3)) * 1e6).astype(np.int64)
+    for kind, (widest, sample) in kinds.items():
+        boxes = random_boxes(count, 3, widest)
+        points = (np.random.default_rng(2).random((sample, 3)) * 1e6).astype(np.int64)
         ours, theirs = BoxIndex(3, boxes), bulk_rtree(boxes)
         floats = points.astype(np.float64)
-        found = len(ours.stab_all(points)[0])
+        found = len(ours.stab_all(points)[1])
         if found != len(theirs.intersection_v(floats, floats)[0]):  # type: ignore[no-untyped-call]
             raise AssertionError("the two indexes disagree about the matches")
-        ratios[label] = ratio(
+        ratios[kind] = ratio(
             lambda floats=floats, theirs=theirs: theirs.intersection_v(floats, floats),  # type: ignore[misc]
             lambda points=points, ours=ours: ours.stab_all(points),  # type: ignore[misc]
             repeats,
         )
-        report.details[f"match_{label}"] = {"matches_per_point": found / count, "ratio": round(ratios[label], 2)}
-    report.add("match_vs_rtree", min(ratios.values()), "at least 5")
-    report.notes.append("match: 10,000 boxes, 3 attributes, sizes up to 2 % (small) and 50 % (large) of the domain.")
+        report.details[f"{figure}_{kind}"] = {
+            "boxes": count,
+            "matches_per_point": found / sample,
+            "us_per_point": round(seconds(lambda points=points, ours=ours: ours.stab_all(points)) / sample * 1e6, 2),  # type: ignore[misc]
+            "ratio": round(ratios[kind], 2),
+        }
+    report.add(figure, min(ratios.values()), goal)
+
+
+def _memory(report: Report, count: int) -> None:
+    for dims, goal in ((3, "at most 80"), (16, "at most 350")):
+        boxes = random_boxes(count, dims, 0.5)
+        report.add(f"index_bytes_per_box_{dims}d", BoxIndex(dims, boxes).nbytes / count, goal)
+        grown = BoxIndex(dims, boxes[: count // 2])
+        for begin in range(count // 2, count, 16):
+            grown.add(boxes[begin : begin + 16])
+        report.details[f"index_bytes_per_box_{dims}d"] = {"half_added_one_by_one": round(grown.nbytes / count, 1)}
+
+
+def _bands(report: Report, repeats: int) -> None:
+    ends = np.arange(10_000)[:, None] * 100
+    bands = np.stack((ends, ends + 100), axis=1)
+    held = BoxList(1, ((Name("hub", "bench", str(k)), band[None]) for k, band in enumerate(bands)))
+    q = np.array([[0], [1_000_000]])
+    answer, names, _, looked = held.cover(q, BUDGET)
+    if answer != COVERED or len(names) != len(bands):
+        raise AssertionError("the bands cover the box, all of them")
+    took = median(seconds(lambda: held.cover(q, BUDGET)) for _ in range(repeats))
+    report.add("cover_bands_10k_ms", took * 1e3, "at most 3")
+    report.details["cover_bands_10k"] = {"candidates_looked_at": looked}
 
 
 # Deciding

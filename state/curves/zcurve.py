@@ -299,6 +299,15 @@ class ZCurve:
             raise InvariantError(f"slot {slot} of a Z curve is removed but holds no point")
         self._count -= 1
 
+    def follow(self, moved: Slots) -> None:
+        """Give each point its new slot, `moved[slot]`. New slots are in the same order, so nothing is sorted. O(n)."""
+        slots = self.slots()
+        cells = np.zeros((max(64, int(moved.max(initial=0)) + 1), self._axes), np.int64)
+        cells[moved[slots]] = self._cells[slots]
+        order = np.zeros(len(cells), np.int64)
+        order[: self._count] = moved[slots]
+        self._cells, self._order = cells, order
+
     def search(self, corner: Cells, boxes: Keys, q: Keys, epsilon: float, budget: int) -> tuple[int, int, int]:
         """A slot whose box (in `boxes`) contains `q`, whose point has the cells `corner`; see `search`."""
         return search(self._order, self._count, self._cells, corner, boxes, q, self._bits, epsilon, budget)

@@ -232,6 +232,16 @@ class Run:
         places = self.places[self.slots[self.places] != NONE]
         return self.slots[places], self.points[places]
 
+    def follow(self, moved: Slots, arrivals: Slots) -> None:
+        """Give each slot its new one, `moved[slot]`. `arrivals` does so for dead ones too and keeps them sorted."""
+        self.arrivals = arrivals[self.arrivals]
+        self.slots, self.earliest = _renamed(self.slots, moved), _renamed(self.earliest, moved)
+
+
+def _renamed(slots: Slots, moved: Slots) -> Slots:
+    """Return the new slots of living ones; NONE stays."""
+    return np.where(slots == NONE, NONE, moved[np.where(slots == NONE, 0, slots)])
+
 
 class Dominance:
     """Boxes by slot, slots given in growing order, and the earliest one that contains a box.
@@ -296,6 +306,14 @@ class Dominance:
             self._tail_slots[found] = NONE
         elif not any(run.remove(slot) for run in reversed(self._runs)):
             raise InvariantError(f"slot {slot} of a dominance tree is removed but holds no box")
+
+    def follow(self, moved: Slots) -> None:
+        """Give each living box its new slot, `moved[slot]`, -1 for dead ones. The order must stay the same. O(n)."""
+        arrivals = np.maximum.accumulate(moved)
+        for run in self._runs:
+            run.follow(moved, arrivals)
+        waiting = self._tail_slots[: self._waiting]
+        waiting[:] = _renamed(waiting, moved)
 
     def first(self, q: Keys) -> tuple[int | None, int]:
         """The slot of the earliest box that contains all of `q`, and the number of nodes and points looked at."""

@@ -13,7 +13,11 @@ may be chosen link by link. `nodes` counts the candidates and what the inner str
 The inner strategy is built for one question and then forgotten, so it makes again what it would keep between questions:
 `negative` cuts up the space for each, `auto` only where `union` finds the question hard.
 
-Only as many ranges are indexed as pay (`MOST`): an index that finds a few too many is still right.
+Only as many ranges are indexed as pay (`MOST`): an index that finds a few too many is still right. Where it finds more
+candidates than `MANY`, it has not helped, and building the inner strategy on all of them would take too long for one
+event: then `union` decides on the whole list, within its budget.
+
+A place in the index is reused once its subscription is gone; the order of arrival is kept beside it.
 """
 
 from __future__ import annotations
@@ -36,6 +40,8 @@ from state.strategies.union import Union
 
 MOST = 32
 """Ranges indexed for one subscription."""
+MANY = 512
+"""Candidates for which an inner strategy is built: 2 to 5 ms, as much as `union` takes for some 200,000 of them."""
 Build = Callable[[Space, BoxList], Strategy]
 
 
@@ -59,7 +65,9 @@ class Hybrid(Strategy):
     def _fill(self) -> None:
         """Index the whole active list, in order; all boxes become cells at once."""
         self._index = RangeIndex()
-        self._names: list[Name | None] = []
+        self._entries: list[tuple[int, Name] | None] = []
+        self._free: list[int] = []
+        self._arrived = 0
         self._places: dict[Name, int] = {}
         keys = [self.active.keys(name) for name in self.active]
         if keys:
@@ -68,35 +76,56 @@ class Hybrid(Strategy):
                 self._enter(name, boxes)
 
     def decide(self, boxes: Boxes) -> Verdict:
-        candidates = self.candidates(boxes)
-        found = BoxList(self.space.dims, [(name, self.active.keys(name)) for name in candidates])
+        return self._ask(boxes, lambda strategy: strategy.decide(boxes))
+
+    def decide_within(self, boxes: Boxes, budget: int) -> Verdict:
+        return self._ask(boxes, lambda strategy: strategy.decide_within(boxes, budget))
+
+    def _ask(self, boxes: Boxes, ask: Callable[[Strategy], Verdict]) -> Verdict:
+        places = self._meeting(boxes)
+        if len(places) > MANY:
+            return ask(Union(self.space, self.active))
+        names = self._in_order(places)
+        found = BoxList(self.space.dims, [(name, self.active.keys(name)) for name in names])
         inner = self._inner(self.space, found)
-        for name in candidates:
-            inner.added(name, found.boxes(name))
-        verdict = inner.decide(boxes)
-        return replace(verdict, nodes=verdict.nodes + len(candidates))
+        if type(inner).added is not Strategy.added:  # it keeps something
+            for name in names:
+                inner.added(name, found.boxes(name))
+        verdict = ask(inner)
+        return replace(verdict, nodes=verdict.nodes + len(names))
 
     def candidates(self, boxes: Boxes) -> list[Name]:
-        """The active subscriptions that may share a point with these boxes, in order of arrival."""
-        ranges, _ = self._grid.ranges(stack(boxes, self.space.dims), MOST)
-        return [name for place in self._index.meeting(ranges) if (name := self._names[place]) is not None]
+        """Return the active subscriptions that may share a point with these boxes, in order of arrival."""
+        return self._in_order(self._meeting(boxes))
+
+    def _meeting(self, boxes: Boxes) -> list[int]:
+        return self._index.meeting(self._grid.ranges(stack(boxes, self.space.dims), MOST)[0])
+
+    def _in_order(self, places: list[int]) -> list[Name]:
+        entries = sorted(entry for place in places if (entry := self._entries[place]) is not None)
+        return [name for _, name in entries]
 
     def added(self, name: Name, boxes: Boxes) -> None:
         self._enter(name, self._grid.cell_boxes(stack(boxes, self.space.dims)))
 
     def _enter(self, name: Name, cells: Cells) -> None:
-        self._places[name] = len(self._names)
-        self._names.append(name)
-        self._index.add(self._grid.curve.outer_ranges(cells, MOST)[0], self._places[name])
+        place = self._free.pop() if self._free else len(self._entries)
+        if place == len(self._entries):
+            self._entries.append(None)
+        self._entries[place] = (self._arrived, name)
+        self._places[name] = place
+        self._arrived += 1
+        self._index.add(self._grid.curve.outer_ranges(cells, MOST)[0], place)
 
     def removed(self, name: Name, boxes: Boxes) -> None:
         place = self._places.pop(name)
-        self._names[place] = None
+        self._entries[place] = None
+        self._free.append(place)
         self._index.remove(self._grid.ranges(stack(boxes, self.space.dims), MOST)[0], place)
-        if len(self._names) > 2 * len(self._places) + 64:
-            self._fill()  # without the places of those that are gone
 
     def check(self) -> None:
         self._index.check()
-        if list(self._places) != list(self.active) or sorted(self._places.values()) != list(self._places.values()):
+        held = [self._entries[place] for place in self._places.values()]
+        arrivals = [entry[0] for entry in held if entry is not None]
+        if list(self._places) != list(self.active) or arrivals != sorted(arrivals) or len(arrivals) != len(held):
             raise InvariantError("the index does not hold exactly the active subscriptions, in order")

@@ -1,8 +1,8 @@
 """`negative`: keep the uncovered space as disjoint boxes (see `state.geometry.negative` for the theory and its paper).
 
 A subscription that meets a negative rectangle is forwarded, and the common part is the witness. One that meets none is
-covered; who covers it the negative space cannot say, so the certificate is found on demand (`state.geometry.cover`). If
-that would take more than a set number of nodes, all active subscriptions that meet it are named: a longer proof, but a
+covered; who covers it the negative space cannot say, so the certificate is found on demand (`state.geometry.cover`).
+Where that exceeds the budget, the subscription is forwarded for the reason "budget": nothing is withheld without a
 proof.
 
 The rectangles are joined (see `state.geometry.negative`) whenever they have doubled since the last time (`join =
@@ -31,7 +31,7 @@ from state.matching.boxlist import BoxList
 from state.protocol.messages import Name
 from state.protocol.reasons import Reason
 from state.space import Keys, Space
-from state.strategies.base import Dump, Strategy, Verdict, certified, keys_of, largest_first
+from state.strategies.base import BUDGET, Dump, Strategy, Verdict, certified, keys_of, largest_first
 from state.strategies.union import Union
 
 FEWEST = 64
@@ -76,11 +76,14 @@ class Negative(Strategy):
         return self.negative.count
 
     def decide(self, boxes: Boxes) -> Verdict:
+        return self.decide_within(boxes, BUDGET)
+
+    def decide_within(self, boxes: Boxes, budget: int) -> Verdict:
         for box in boxes:
             gap = self.negative.gap(box.keys())
             if gap is not None:
                 return Verdict(False, Reason.GAP, witness=Box.of(gap), nodes=1)
-        return certified(self.active, boxes)
+        return certified(self.active, boxes, budget)
 
     def added(self, name: Name, boxes: Boxes) -> None:
         for keys in keys_of(boxes):
@@ -156,6 +159,9 @@ class NegativeOrUnion(Strategy):
 
     def decide(self, boxes: Boxes) -> Verdict:
         return (self._kept or self._union).decide(boxes)
+
+    def decide_within(self, boxes: Boxes, budget: int) -> Verdict:
+        return (self._kept or self._union).decide_within(boxes, budget)
 
     def added(self, name: Name, boxes: Boxes) -> None:
         if self._kept is not None:

@@ -35,7 +35,7 @@ from state.matching.boxlist import BoxList
 from state.protocol.messages import Name
 from state.protocol.reasons import Reason
 from state.space import Keys, Space
-from state.strategies.base import Dump, Strategy, Verdict, certified, keys_of, said
+from state.strategies.base import BUDGET, Dump, Strategy, Verdict, certified, keys_of, said
 
 STEP = 64
 """Subscriptions that a rebuild takes up at one `rest`: 20 to 50 ms in four attributes."""
@@ -80,11 +80,14 @@ class NegativeApprox(Strategy):
         return self.negative.share
 
     def decide(self, boxes: Boxes) -> Verdict:
+        return self.decide_within(boxes, BUDGET)
+
+    def decide_within(self, boxes: Boxes, budget: int) -> Verdict:
         for box in boxes:
             gap = self.negative.gap(box.keys())
             if gap is not None:
                 return self._contained(boxes) or Verdict(False, Reason.POSSIBLE_GAP, witness=Box.of(gap), nodes=1)
-        return certified(self.active, boxes)
+        return certified(self.active, boxes, budget)
 
     def _contained(self, boxes: Boxes) -> Verdict | None:
         """A YES where each box lies in a single active subscription."""

@@ -88,6 +88,9 @@ class Curve(Slotted):
     def _remove(self, slot: int) -> None:
         self.curve.remove(slot)
 
+    def _follow(self, moved: NDArray[np.int64]) -> None:
+        self.curve.follow(moved)
+
     def check(self) -> None:
         self.curve.check()
 

@@ -100,6 +100,12 @@ def test_auto_inside_is_exact_through_all_its_stages(monkeypatch: pytest.MonkeyP
         test_hybrid_answers_as_its_inner_strategy_does("auto", ["x1", "x2"])
 
 
+def test_too_many_candidates_are_decided_by_union_on_the_whole_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    for many in (0, 2):
+        monkeypatch.setattr("state.strategies.hybrid.MANY", many)
+        test_hybrid_answers_as_its_inner_strategy_does("auto", ["x1", "x2"])
+
+
 def test_only_what_shares_a_cell_is_looked_at() -> None:
     """Subscriptions in the corners of a large space: a question in one corner sees the ones there."""
     space, active = naive.space_of(naive.Box((0,) * 5, (1024,) * 5)), BoxList(5)
@@ -131,7 +137,7 @@ def test_places_of_the_gone_are_given_up() -> None:
             active.remove(names[-1])
             hybrid.removed(names[-1], boxes)
     hybrid.check()
-    assert len(hybrid._names) < 200
+    assert len(hybrid._entries) < 60
     assert hybrid.candidates(unstack(naive.domain(2)[None])) == list(active)
 
 

@@ -26,7 +26,6 @@ from state.strategies import (
     Strategy,
     Verdict,
     auto,
-    cover,
     negative,
 )
 from tests.core import naive
@@ -307,16 +306,26 @@ def test_cover_withholds_exactly_what_single_boxes_contain(dims: int) -> None:
         maybe_unsubscribe(world, rng)
 
 
-def test_cover_takes_the_tree_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cover, "MANY", 60)
-    space, active = naive.space_of(Box((0,), (300,))), BoxList(1)
-    strategy = cover.Cover(space, active)
-    for k in range(150):
+@pytest.mark.parametrize("spec", [SPECS["cover index=tree"], SPECS["zcurve"]], ids=str)
+def test_an_index_over_slots_follows_when_the_list_packs_them(spec: Spec) -> None:
+    space, active = naive.space_of(Box((0,), (600,))), BoxList(1)
+    strategy = spec.build(space, active)
+    packed = 0
+    for k in range(500):
         active.add(name(k), (Box((k,), (k + 2,)),))
         strategy.added(name(k), active.boxes(name(k)))
+        if k % 5 and k >= 10:
+            shape = active.boxes(name(k - 10))
+            active.remove(name(k - 10))
+            strategy.removed(name(k - 10), shape)
+            packed += active.last_removal.moved is not None
         strategy.check()
-        assert strategy.decide((Box((k // 2,), (k // 2 + 1,)),)).coverers == (name(max(0, k // 2 - 1)),)
-    assert strategy._tree is not None
+        for low in (k, k // 2):
+            verdict = strategy.decide((Box((low,), (low + 1,)),))
+            containers = [n for n in active if active.keys(n)[0, 0, 0] in (low - 1, low)]
+            assert verdict.coverers == tuple(containers[:1]) or spec.name == "zcurve"
+            assert set(verdict.coverers) <= set(containers)
+    assert packed >= 2
 
 
 @all_dims
@@ -352,22 +361,47 @@ def strips(world: World, count: int) -> Box:
     return Box((0,) * world.dims, (count, *[world.size] * (world.dims - 1)))
 
 
-@pytest.mark.parametrize(("spec", "dims"), [(Spec("union", (("budget", 2),)), 2), (Spec("auto", (("budget", 2),)), 4)])
+@pytest.mark.parametrize(("spec", "dims"), [(Spec("union", (("budget", 6),)), 2), (Spec("auto", (("budget", 6),)), 4)])
 def test_a_question_beyond_the_budget_is_forwarded_for_that_reason(spec: Spec, dims: int) -> None:
     world = World(spec, dims)
     q = strips(world, 3)
     verdict = world.strategy.decide((q,))
-    assert verdict == Verdict(False, "budget", nodes=2)
+    assert verdict == Verdict(False, "budget", nodes=6)
     assert world.strategy.decide((Box(q.lo, (2, *q.hi[1:])),)).covered
 
 
-def test_the_budget_is_for_each_box_of_a_subscription() -> None:
-    world = World(Spec("union", (("budget", 2),)), 2)
+TWO = (Box((0, 0), (2, 6)), Box((2, 0), (4, 6)))
+
+
+@pytest.mark.parametrize("strategy", ["union", "auto"])
+def test_all_boxes_of_a_subscription_share_one_budget(strategy: str) -> None:
+    for budget, expected in ((9, (False, "budget", 9)), (10, (True, "covered by several", 10))):
+        world = World(Spec(strategy, (("budget", budget),)), 2)
+        strips(world, 4)
+        verdict = world.strategy.decide(TWO)
+        assert (verdict.covered, verdict.reason, verdict.nodes) == expected
+
+
+@exact_strategies
+def test_a_proof_that_would_name_too_many_is_not_kept(spec: Spec, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(spec, 2)
     strips(world, 4)
-    two = (Box((0, 0), (2, 6)), Box((2, 0), (4, 6)))
-    verdict = world.strategy.decide(two)
-    assert verdict.covered
-    assert verdict.nodes == 4
+    for most, covered in ((3, False), (4, True)):
+        monkeypatch.setattr("state.strategies.base.MOST_COVERERS", most)
+        verdict = world.strategy.decide(TWO)
+        assert (verdict.covered, verdict.reason) == (covered, "covered by several" if covered else "budget")
+
+
+@exact_strategies
+def test_decisions_can_share_what_is_left_of_a_budget(spec: Spec) -> None:
+    world = World(spec, 2)
+    strips(world, 4)
+    whole = world.strategy.decide(TWO)
+    for budget in range(whole.nodes):
+        verdict = world.strategy.decide_within(TWO, budget)
+        assert verdict == whole or (verdict.covered, verdict.reason, verdict.nodes >= budget) == (False, "budget", True)
+    assert world.strategy.decide_within(TWO, 0).reason == "budget"
+    assert world.strategy.decide_within(TWO, whole.nodes) == whole
 
 
 @pytest.mark.parametrize("spec", [Spec("union", (("budget", 3),)), Spec("auto", (("budget", 3),))], ids=str)
@@ -560,23 +594,35 @@ def test_auto_is_exact_through_all_its_stages(dims: int, most: int, monkeypatch:
     assert stages[-1] == (auto.KEPT if dims == 1 or most == 10**6 else auto.DROPPED)
 
 
-def test_auto_as_it_is_set_keeps_rectangles_once_a_question_is_hard() -> None:
-    count = auto.HARD + 10
+@pytest.mark.parametrize(("count", "expected"), [(2048, auto.KEPT), (2049, auto.DROPPED)])
+def test_auto_as_it_is_set_keeps_rectangles_once_a_question_is_hard(count: int, expected: int) -> None:
     active = BoxList(2)
     strategy = auto.Auto(naive.space_of(Box((0, 0), (count, 9))), active)
     for k in range(count):
         active.add(name(k), (Box((k, 0), (k + 1, 9)),))
         strategy.added(name(k), active.boxes(name(k)))
-    easy = strategy.decide((Box((0, 0), (auto.HARD, 9)),))
+    easy = strategy.decide((Box((0, 0), (count // 2, 9)),))
     strategy.observe(easy)
     assert (easy.covered, stage(strategy)) == (True, auto.EASY)
     verdict = strategy.decide((Box((0, 0), (count, 9)),))
     assert stage(strategy) == auto.EASY, "asking changes nothing"
     strategy.observe(verdict)
-    assert (verdict.covered, len(verdict.coverers), stage(strategy)) == (True, count, auto.KEPT)
+    assert (verdict.covered, len(verdict.coverers), stage(strategy)) == (True, count, expected)
     active.remove(name(7))
     strategy.removed(name(7), (Box((7, 0), (8, 9)),))
     assert strategy.decide((Box((0, 0), (count, 9)),)).witness == Box((7, 0), (8, 9))
+
+
+def test_auto_drops_its_rectangles_when_the_active_boxes_become_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "HARD", 4)
+    monkeypatch.setattr(auto, "MOST_BOXES", 5)
+    world = World(Spec("auto"), 2)
+    hard = strips(world, 5)
+    assert world.strategy.decide((hard,)).covered
+    assert stage(world.strategy) == auto.KEPT
+    world.add(name("more"), keys((5, 0), (6, 6))[None])
+    assert stage(world.strategy) == auto.DROPPED
+    ask_everything(world)
 
 
 def test_auto_keeps_no_rectangles_in_many_attributes(monkeypatch: pytest.MonkeyPatch) -> None:

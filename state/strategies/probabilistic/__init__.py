@@ -32,12 +32,11 @@ from typing import Literal
 import numpy as np
 
 from state.geometry.boxes import Box, Boxes
-from state.geometry.cover import COVERED, GAP
 from state.matching.boxlist import BoxList
 from state.protocol.messages import Name
 from state.protocol.reasons import Reason
 from state.space import Keys, Space
-from state.strategies.base import BUDGET, Strategy, Verdict, merged, said
+from state.strategies.base import Strategy, Verdict, certified, merged, said
 from state.strategies.probabilistic.conflict import ConflictTable
 from state.strategies.probabilistic.rspc import Shares, around, bound, guess, guesses, least_share, shares
 
@@ -127,14 +126,12 @@ class Probabilistic(Strategy):
         """A sample decided again exactly; where that takes more than the budget of `union`, not counted."""
         if sum(self._seed(box.keys()) for box in boxes) % SAMPLE:
             return verdict
-        work = verdict.nodes
-        for box in boxes:
-            answer, _, last, nodes = self.active.cover(box.keys(), BUDGET)
-            work += nodes
-            if answer == GAP:
-                return Verdict(False, Reason.AUDITED_GAP, witness=Box.of(last), nodes=work, bound=verdict.bound)
-            if answer != COVERED:
-                return verdict
+        exact = certified(self.active, boxes)
+        work = verdict.nodes + exact.nodes
+        if exact.witness is not None:
+            return Verdict(False, Reason.AUDITED_GAP, witness=exact.witness, nodes=work, bound=verdict.bound)
+        if not exact.covered:
+            return verdict
         return Verdict(True, Reason.PROBABLY_COVERED_AUDITED, verdict.coverers, nodes=work, bound=verdict.bound)
 
 
