@@ -21,7 +21,7 @@ from streaming.maintenance import maintain, rebuild
 from streaming.schemas import SCHEMAS
 from streaming.settings import Settings
 from tests.core.test_archive_plan import LATER, settings_at, value_of
-from tests.core.test_archive_tables import Crash, Record, counted, expected, rows_in, some_log
+from tests.core.test_archive_tables import Crash, Record, abouts, counted, expected, rows_in, some_log
 
 pytestmark = pytest.mark.system
 
@@ -151,13 +151,13 @@ def settings_like(settings: Settings, folder: Path) -> Settings:
 def check_in_spark(bench: Bench) -> None:
     """Comments, types and values as Spark SQL reads them, of files by both writers."""
     rows = rows_in(bench.where.lake)
-    for table, columns in TABLES.items():
+    for table in TABLES:
         frame = bench.spark.sql(f"SELECT * FROM delta.`{table_path(bench.where.lake, table)}`")
         assert rows[table] == counted(frame.toArrow())
-        assert {field.name: field.metadata["comment"] for field in frame.schema} == {c.name: c.about for c in columns}
-        assert "time" not in columns or isinstance(frame.schema["time"].dataType, TimestampType)
+        assert {field.name: field.metadata["comment"] for field in frame.schema} == abouts(table)
+        assert "time" not in abouts(table) or isinstance(frame.schema["time"].dataType, TimestampType)
     described = bench.spark.sql(f"DESCRIBE TABLE delta.`{table_path(bench.where.lake, 'routes')}`").collect()
-    assert {row["col_name"]: row["comment"] for row in described} == TABLES["routes"]
+    assert {row["col_name"]: row["comment"] for row in described} == abouts("routes")
 
 
 # Stopping
