@@ -13,7 +13,7 @@ from access import DEADLINE
 from access.connection import connect_consumer
 from access.errors import TopicMissing, Unreachable
 from state.config import Config
-from state.protocol.events import Context, EventKind, Reject, read
+from state.protocol.events import Context, EventKind, Reject, Source, read
 from state.protocol.messages import Message
 from state.protocol.topics import Topics
 
@@ -31,7 +31,7 @@ def past_events(
             for record in _records(consumer, config, kind, deadline):
                 broker = None if record.key is None else record.key.decode(errors="replace")
                 value = record.value or b""
-                yield kind, read(context, kind, broker, value, record.timestamp * 1000, record.offset)
+                yield kind, read(context, kind, broker, value, Source(0, record.offset, "", record.timestamp * 1000))
     except KafkaError:
         raise Unreachable(config.kafka.bootstrap, deadline) from None
     finally:

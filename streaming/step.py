@@ -87,6 +87,7 @@ class Step:
 
     def close(self) -> bytes | None:
         """Return the state as it is now; None if it is as before, apart from the clock, which then need not be kept."""
+        self._store.millis = (wall.perf_counter() - self._began) * 1000
         stored = self._store.close() if self._changed else None
         if stored is None:
             self._store.leave()
@@ -120,13 +121,17 @@ class Step:
                 yield Record(settings.topics.records, partition, key, frame)
 
     def _tables(self) -> dict[str, Columns]:
-        """Return the rows; the sizes of what is stored are those before this batch, whose own are not known yet."""
+        """Return the rows.
+
+        Sizes and time taken are those of the batch before, as stored: those of this one are not known yet, and a batch
+        that is repeated must write the same rows.
+        """
         made = tables(self._outcome, self._batch)
         metrics, name = made["metrics"], self._region.name
         metrics["state_bytes"] = list(map(self._bytes_of, metrics["broker"], metrics["link"]))
         row: dict[str, Any] = {"broker": name, "link": REGION, "batch": self._batch, **dict.fromkeys(COUNTS, 0)}
         row["state_bytes"] = self._bytes_of(name, REGION)
-        row["millis"] = (wall.perf_counter() - self._began) * 1000
+        row["millis"] = self._store.millis
         for column, values in metrics.items():
             values.append(row.get(column))
         return made

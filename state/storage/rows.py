@@ -166,7 +166,11 @@ TABLES: dict[str, tuple[Column, ...]] = {
             "int",
             "size of the link's stored state; for the region, of head and log; null in a simulation",
         ),
-        Column("millis", "float", "time that the region took in this batch; null for a link, and in a simulation"),
+        Column(
+            "millis",
+            "float",
+            "time that the region took in its batch before this one; null for a link, and in a simulation",
+        ),
     ),
     "rejects": (
         Column("topic", "text", "the topic of the refused record"),

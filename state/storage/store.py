@@ -125,6 +125,7 @@ class Head(msgspec.Struct, array_like=True):
     parts: dict[str, Part]
     log: list[Chunk]
     digest: bytes
+    millis: float | None = None
 
 
 class Stored(NamedTuple):
@@ -171,6 +172,8 @@ class Store:
         self.region = region
         self.opened: Opened = "new"
         self.sizes: dict[str, int] = {}
+        self.millis: float | None = None
+        """The time that the last stored batch took, as whoever ran it says."""
         """As stored last: the bytes of each part by its key, and those of `head` and `log`."""
         self._configuration = configuration
         self._digest = _digest(_write((region.name, region.epoch, configuration)))
@@ -275,7 +278,7 @@ class Store:
                 raise damaged(_named(region.name), f"the log of {name} ends too early")
             for link in broker.links.values():
                 _teach(link, head.links.get(_link_name(link), Taught()))
-        region.clock, region.delivered = head.clock, head.delivered
+        region.clock, region.delivered, self.millis = head.clock, head.delivered, head.millis
         _continue(region.records, head.records)
         for direction, sender in region.senders.items():
             _continue(sender, head.outgoing[">".join(direction)])
@@ -381,6 +384,7 @@ class Store:
             parts=self._listed,
             log=[chunk for chunk, _ in self._log],
             digest=self._digest,
+            millis=self.millis,
         )
 
 

@@ -618,7 +618,7 @@ def test_auto_drops_its_rectangles_when_the_active_boxes_become_many(monkeypatch
     monkeypatch.setattr(auto, "MOST_BOXES", 5)
     world = World(Spec("auto"), 2)
     hard = strips(world, 5)
-    assert world.strategy.decide((hard,)).covered
+    assert world.decide((hard,)).covered
     assert stage(world.strategy) == auto.KEPT
     world.add(name("more"), keys((5, 0), (6, 6))[None])
     assert stage(world.strategy) == auto.DROPPED
