@@ -169,7 +169,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column(
             "millis",
             "float",
-            "time that the region took in its batch before this one; null for a link, and in a simulation",
+            "time that the region took in its batch before this one; null for a link",
         ),
     ),
     "rejects": (
