@@ -39,7 +39,7 @@ def job(tmp_path: Path) -> Iterator[Job]:
 
 def tick(job: Job) -> None:
     producer = KafkaProducer(bootstrap_servers=job.config.kafka.bootstrap)
-    producer.send(job.topic("links"), b"", key=b"tick").get(timeout=30)
+    producer.send(job.topic("control"), b"", key=b"tick").get(timeout=30)
     producer.close()
     job.settle()
 
