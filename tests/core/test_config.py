@@ -423,8 +423,8 @@ def test_regions_are_chosen_counted_or_listed() -> None:
     assert default.overlay == auto.overlay
     assert [auto.overlay.cut(cores) for cores in (1, 2, 4, 99)] == [
         (("a", "b", "c", "d"),),
+        (("a", "b", "c", "d"),),
         (("a", "b"), ("c", "d")),
-        one_each,
         one_each,
     ]
     assert {parse(regions("2")).overlay.cut(cores) for cores in (1, 2, 99)} == {(("a", "b"), ("c", "d"))}
