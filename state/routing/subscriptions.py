@@ -52,10 +52,6 @@ class Subscriptions:
     def __getitem__(self, name: Name) -> Subscription:
         return self._rows[name]
 
-    def find(self, name: Name) -> Subscription | None:
-        """Return a subscription by its name, or None."""
-        return self._rows.get(name)
-
     def add(self, subscription: Subscription) -> None:
         """Add a shape behind all others; an earlier one of the same name goes."""
         self._rows.pop(subscription.name, None)
