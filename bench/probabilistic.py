@@ -34,7 +34,8 @@ from bench.core import DOMAIN, named, told_of
 from bench.plot import lines
 from bench.report import Report, Step, seconds
 from state.geometry.cover import GAP, UNKNOWN
-from state.routing.told import Decision, Told
+from state.routing.decision import Decision
+from state.routing.told import Told
 from state.space import Attribute, Keys, Space
 from state.strategies import Spec
 from state.strategies.base import BUDGET

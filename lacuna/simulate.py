@@ -25,12 +25,13 @@ import numpy as np
 
 from state.config import Config
 from state.protocol.arrivals import Arrival, Channel
+from state.protocol.commands import Tick
 from state.protocol.events import Context, Refused, Reject, read_line
 from state.protocol.messages import LOCAL
 from state.protocol.topics import Topics
+from state.routing.decision import Action
 from state.routing.outcome import Measured, Outcome
 from state.routing.region import Measure, Region
-from state.routing.told import Action
 from state.space import timestamp_text
 from state.storage.codec import encode
 from state.storage.rows import TABLES, Columns, Row, metrics_row, row_count, tables
@@ -127,7 +128,7 @@ class Simulation:
         self._clock, self._knows_time = 0, False
         self._waiting: list[Arrival] = []
         self._lines: list[int] = []
-        self.events = 0
+        self.events, self._last = 0, 0
 
     def quiet(self, lines: Iterable[bytes]) -> None:
         """Take the lines one by one, the overlay quiet in between."""
@@ -137,6 +138,13 @@ class Simulation:
             if len(self._waiting) >= CHUNK:
                 self._take()
         self._take()
+        while self.region.working:
+            self._waiting, self._lines = [self._tick()], [self._last]
+            self._take()
+
+    def _tick(self) -> Arrival:
+        """Return the passing of no time, in which pending work is done."""
+        return Arrival(FILE, self._last, self._clock, "", LOCAL, Tick())
 
     def _take(self) -> None:
         if self._waiting:
@@ -150,7 +158,10 @@ class Simulation:
         chance = random.Random(seed)
         arrivals = self._arrivals(lines)
         arrival = next(arrivals, None)
-        while arrival is not None or self.region.waiting:
+        while arrival is not None or self.region.waiting or self.region.working:
+            if arrival is None and not self.region.waiting:
+                self.record.take(self.region.feed(self._tick(), self._last), None)
+                continue
             waiting = list(self.region.waiting)
             pick = chance.randrange(len(waiting) + (arrival is not None))
             if pick < len(waiting):
@@ -168,6 +179,7 @@ class Simulation:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
+            self._last = number
             kind, broker, message = read_line(self._context, line, self._clock, number - 1)
             if isinstance(message, Reject):
                 topic = self._topics.of(kind) if isinstance(kind, str) else None
@@ -178,7 +190,8 @@ class Simulation:
                 self._begin(message.time)
             self._clock = max(self._clock, message.time)
             self.events += 1
-            yield number, Arrival(FILE, number - 1, self._clock, str(broker), LOCAL, message)
+            channel = FILE._replace(name=self._topics.of(str(kind)))  # what a reject names as its topic
+            yield number, Arrival(channel, number - 1, self._clock, str(broker), LOCAL, message)
 
     def _begin(self, moment: int) -> None:
         """Take the first time that is known: all before it happened at this moment."""

@@ -9,17 +9,30 @@ people restart programs. So every event carries a stamp, and only a later one th
 An unsubscribe must be remembered, or a subscribe that it overtook would take effect after all. It is kept for
 `remember` microseconds after it arrived, by the router's clock, not the client's. So is the end of a subscription whose
 time to live has passed.
+
+An event that is not later than what is known is refused as stale (`objection`), unless it is the same event again. So
+is one whose revision or time is more than a day ahead of everything that is known: it would make all that its client
+says until then stale.
+
+Ends are worked off in portions (`expire`): whatever has not had its turn is *over* nonetheless (`is_over`).
 """
 
 from __future__ import annotations
 
 import heapq
+from itertools import islice, takewhile
 from typing import NamedTuple
 
 from state.errors import InvariantError
+from state.protocol.events import Reject
 from state.protocol.messages import Name, Stamp, Subscribe, Unsubscribe
+from state.space import timestamp_text
 
 DAY = 24 * 3600 * 1_000_000
+PORTION = 64
+"""Subscriptions that one `expire` ends: each takes the links about as long as a request."""
+FORGOTTEN = 4_096
+"""Ends that one `expire` forgets."""
 
 
 class Standing(NamedTuple):
@@ -54,6 +67,17 @@ def later(stamp: Stamp, known: Stamp) -> bool:
     return stamp[1:] > known[1:]
 
 
+def _is_repeat(message: Subscribe | Unsubscribe, stamp: Stamp, known: Standing | Ended) -> bool:
+    """Return whether this is the event that is known, sent again."""
+    same_rev = stamp.rev is None or stamp.rev == known.stamp.rev
+    return message.asks == isinstance(known, Standing) and same_rev and stamp.time == known.stamp.time
+
+
+def _told(stamp: Stamp) -> str:
+    """Return a stamp as people read it."""
+    return f"{'no rev' if stamp.rev is None else f'rev {stamp.rev}'} of {timestamp_text(stamp.time)}"
+
+
 def _later_by(stamp: Stamp, by: int) -> Stamp:
     return stamp._replace(time=stamp.time + by)
 
@@ -75,6 +99,19 @@ class Ledger:
         known = standing or self.ended.get(message.name)
         return Update(known is None or later(message.stamp, known.stamp), standing is not None)
 
+    def objection(self, message: Subscribe | Unsubscribe, arrived: int) -> Reject | None:
+        """Return why a client's event that arrived at this moment is refused; None if it is not. O(1)."""
+        known = self.standing.get(message.name) or self.ended.get(message.name)
+        stamp, rev = message.stamp or Stamp(None, arrived, 0, 0), 0 if known is None else known.stamp.rev or 0
+        if stamp.time > arrived + DAY:
+            return Reject("time", f"time is {(stamp.time - arrived) // DAY} days ahead of the broker's clock")
+        if stamp.rev is not None and stamp.rev > (most := max(rev, arrived) + DAY):
+            return Reject("rev", f"rev = {stamp.rev} is too far ahead; at most {most} is allowed now")
+        if known is None or later(stamp, known.stamp) or _is_repeat(message, stamp, known):
+            return None
+        since = "it was ended" if isinstance(known, Ended) else "it stands"
+        return Reject("stale", f"{_told(stamp)} is not later than {_told(known.stamp)}, by which {since}")
+
     def apply(self, message: Subscribe | Unsubscribe, arrived: int) -> Update:
         """Apply a client's event that arrived at this moment. O(1), and O(log n) with a time to live."""
         update, stamp = self.judge(message), message.stamp
@@ -92,8 +129,11 @@ class Ledger:
     def _stand(self, name: Name, standing: Standing) -> None:
         self.ended.pop(name, None)
         self.standing[name] = standing
-        if standing.expires is not None:
-            heapq.heappush(self._ends, (standing.expires, name))
+        if standing.expires is None:
+            return
+        heapq.heappush(self._ends, (standing.expires, name))
+        if len(self._ends) > 2 * len(self.standing) + PORTION:  # most are of subscriptions that were renewed
+            self._ends = self._moments()
 
     def _end(self, name: Name, stamp: Stamp, arrived: int) -> None:
         """Remember an end. Arrivals of different channels may be out of order; what is remembered is not."""
@@ -103,19 +143,31 @@ class Ledger:
         self.ended[name] = Ended(stamp, arrived if last is None else max(arrived, last.arrived))
 
     def expire(self, now: int) -> list[tuple[Name, int]]:
-        """End what is due and forget what need not be remembered any more.
+        """End a portion of what is due, and forget a portion of what need not be remembered any more.
 
-        Return the names that ended, each with the moment at which it was due. O(those).
+        Return the names that ended, each with the moment at which it was due.
         """
-        due = []
-        while self._ends and self._ends[0][0] <= now:
-            moment, name = heapq.heappop(self._ends)
-            if self._stands(moment, name):
-                self._end(name, self.standing[name].stamp, now)
-                due.append((name, moment))
-        while self.ended and next(iter(self.ended.values())).arrived + self.remember <= now:
-            del self.ended[next(iter(self.ended))]
+        due: list[tuple[Name, int]] = []
+        while len(due) < PORTION and (moment := self.next_expiry) is not None and moment <= now:
+            name = self._ends[0][1]
+            due.append((name, self.end(name, now)))
+        oldest = takewhile(lambda name: self.ended[name].arrived + self.remember <= now, self.ended)
+        for name in list(islice(oldest, FORGOTTEN)):
+            del self.ended[name]
         return due
+
+    def end(self, name: Name, now: int) -> int:
+        """End a subscription whose time to live has passed. Return the moment at which it was due."""
+        stamp, moment = self.standing[name]
+        if moment is None or moment > now:
+            raise InvariantError(f"{name} is ended before its time")
+        self._end(name, stamp, now)
+        return moment
+
+    def is_over(self, name: Name, now: int) -> bool:
+        """Return whether a subscription that stands has come to the end of its time to live."""
+        standing = self.standing.get(name)
+        return standing is not None and standing.expires is not None and standing.expires <= now
 
     @property
     def next_expiry(self) -> int | None:
@@ -149,8 +201,12 @@ class Ledger:
     def restore(self, standing: dict[Name, Standing], ended: dict[Name, Ended]) -> None:
         """Take over what another ledger held."""
         self.standing, self.ended = standing, ended
-        self._ends = [(s.expires, name) for name, s in standing.items() if s.expires is not None]
-        heapq.heapify(self._ends)
+        self._ends = self._moments()
+
+    def _moments(self) -> list[tuple[int, Name]]:
+        ends = [(s.expires, name) for name, s in self.standing.items() if s.expires is not None]
+        heapq.heapify(ends)
+        return ends
 
     def check(self) -> None:
         """Raise `InvariantError` unless the ledger is consistent."""

@@ -10,7 +10,7 @@ same broker. Its region logs them; `replay` applies them again and discards what
 
 Inputs are a request of a client or neighbour, the passing of time where that ends something (`expire`), one part of
 work that is spread out (`work`), and the command to rebuild. Every request also does one part of pending work, so that
-a rebuild comes to its end on a busy broker too. Publications are not inputs: they change nothing that is logged.
+it comes to its end on a busy broker too. Publications are not inputs: they change nothing that is logged.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from typing import Any
 from state.errors import InvariantError
 from state.matching.clients import Clients
 from state.protocol.ledger import Ledger, Update
-from state.protocol.messages import LOCAL, Cause, Change, Name, Publish, RangeChange, Request, Subscribe, Unsubscribe
+from state.protocol.messages import LOCAL, Cause, Change, Name, RangeChange, Request, Subscribe, Unsubscribe
 from state.protocol.wire import EXPIRE, REBUILD, WORK, Input, unpack
+from state.routing.decision import Decision
 from state.routing.link import Link, Setup, build
 from state.routing.subscriptions import Subscription, Subscriptions
-from state.routing.told import Decision
 
 
 class Weight(Enum):
@@ -40,10 +40,11 @@ class Weight(Enum):
 
 @dataclass(slots=True)
 class Effect:
-    """The effect of an input: decisions by link, in order, and the links that finished a rebuild."""
+    """The effect of an input: decisions by link, in order, links that finished a rebuild, how many expired."""
 
     decided: list[tuple[Link, list[Decision]]] = field(default_factory=list)
     rebuilt: list[Link] = field(default_factory=list)
+    expired: int = 0
 
 
 class Broker:
@@ -84,13 +85,14 @@ class Broker:
         self._work(effect)
         return effect
 
-    def expire(self, now: int) -> Effect:
-        """End the clients' subscriptions that are due, as if they had unsubscribed, and forget ends of long ago."""
+    def expire(self, now: int, name: Name | None = None) -> Effect:
+        """End this client's subscription, or a portion of those that are due, as if they had unsubscribed."""
         self.version += 1
         effect = Effect()
-        for name, moment in self.ledger.expire(now):
-            cause = Cause(name, Change.EXPIRE, moment, moment)
-            effect.decided += self._change(LOCAL, Unsubscribe(name), cause)
+        for ended, moment in self.ledger.expire(now) if name is None else [(name, self.ledger.end(name, now))]:
+            cause = Cause(ended, Change.EXPIRE, moment, moment)
+            effect.decided += self._change(LOCAL, Unsubscribe(ended), cause)
+            effect.expired += 1
         self._work(effect)
         return effect
 
@@ -110,10 +112,14 @@ class Broker:
     @property
     def working(self) -> bool:
         """True if any link has pending work."""
-        return any(link.told.rebuilding for link in self.links.values())
+        return any(link.told.working for link in self.links.values())
 
     def _work(self, effect: Effect) -> None:
-        effect.rebuilt = [link for link in self.links.values() if link.told.rebuilding and link.told.rebuild_step()]
+        for link in self.links.values():
+            if link.told.working:
+                decisions, rebuilt = link.told.work()
+                effect.decided.append((link, decisions))
+                effect.rebuilt += [link] * rebuilt
 
     def _cause(self, request: Subscribe | Unsubscribe, arrived: int) -> Cause:
         time = 0 if request.stamp is None else request.stamp.time
@@ -149,20 +155,20 @@ class Broker:
 
     def replay(self, entry: Input) -> None:
         """Apply a logged input again. Its effect is discarded, because it was sent before."""
-        match entry.origin:
-            case _ if entry.message is not None:
-                message = unpack(entry.message, self.setup.space.dims)
-                if isinstance(message, Publish):
-                    raise InvariantError(f"the log of {self.name} holds a publication, which is no input")
-                self.apply(entry.origin, message, entry.time)
-            case str(kind) if kind == EXPIRE:
+        message = None if entry.message is None else unpack(entry.message, self.setup.space.dims)
+        match entry.origin, message:
+            case str(kind), Unsubscribe(name) if kind == EXPIRE:
+                self.expire(entry.time, name)
+            case str(kind), None if kind == EXPIRE:
                 self.expire(entry.time)
-            case str(kind) if kind == WORK:
+            case str(kind), None if kind == WORK:
                 self.work()
-            case str(kind) if kind == REBUILD:
+            case str(kind), None if kind == REBUILD:
                 self.rebuild()
+            case str(origin), Subscribe() | Unsubscribe() | RangeChange() as request:
+                self.apply(origin, request, entry.time)
             case unknown:
-                raise InvariantError(f"the log of {self.name} holds an unknown input: {unknown}")
+                raise InvariantError(f"the log of {self.name} holds what is no input: {unknown}")
 
     # sizes and rules
 

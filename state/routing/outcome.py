@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from state.protocol.events import Refused
 from state.protocol.messages import Name, Publish
 from state.protocol.reasons import Reason
+from state.routing.decision import Decision
 from state.routing.link import Setup
-from state.routing.told import Decision
 from state.space import Keys
 
 Ints = NDArray[np.int64]

@@ -52,9 +52,11 @@ from state.geometry.boxes import Box, Boxes, stack
 from state.matching.boxlist import BoxList
 from state.protocol.messages import LOCAL, Cause, Name, Range, RangeChange, Request, Subscribe
 from state.protocol.reasons import Reason
+from state.routing.certificates import Passive
+from state.routing.decision import Action, Decision, Reach, reason_of
 from state.routing.heard import ranges_of
 from state.routing.subscriptions import Subscriptions
-from state.routing.told import Action, Decision, Passive, Reach, ToldDump, reason_of
+from state.routing.told import ToldDump
 from state.space import Keys, Space
 from state.strategies import Spec
 from state.strategies.base import Dump
@@ -77,7 +79,7 @@ def pairs_of(ranges: Ranges) -> tuple[Range, ...]:
 class RangeTold:
     """The ranges that a neighbour was told, and the counts from which they follow."""
 
-    rebuilding = False
+    working = False
 
     def __init__(self, space: Space, spec: Spec) -> None:
         self.space, self.spec = space, spec
@@ -105,9 +107,9 @@ class RangeTold:
         """Return False: nothing is kept that could be recomputed."""
         return False
 
-    def rebuild_step(self) -> bool:
-        """Return False: no rebuild is ever pending."""
-        return False
+    def work(self) -> tuple[list[Decision], bool]:
+        """Return that nothing is decided: no work is ever pending."""
+        return [], False
 
     def sizes(self) -> dict[str, Any]:
         """Return the columns of `metrics` that are about what the neighbour was told."""

@@ -11,7 +11,8 @@ queues are empty: no letter, no number, no Kafka. At its border a region speaks 
 Rules:
 
     Time      The clock is the latest arrival. Whatever is due anywhere in the region expires before each arrival, so
-              results do not depend on how arrivals fall into batches.
+              results do not depend on how arrivals fall into batches. If thousands are due at once, each arrival ends a
+              portion of them; those that wait for their turn get nothing any more.
     (P)       A publication from F goes to each neighbour M other than F for which heard[M] wants it, and to every local
               subscription that it matches exactly. Never back.
     Requests  A request passes the broker, then what the links decided passes the inner queues until they are empty. So
@@ -34,17 +35,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Literal
 
+import msgspec
 import numpy as np
 
 from state.errors import InvariantError
 from state.protocol.arrivals import Arrival
 from state.protocol.channel import Receiver, Sender
 from state.protocol.commands import Prune, Rebuild, Tick
-from state.protocol.events import Refused
+from state.protocol.events import Refused, Reject
 from state.protocol.frame import Letter, bodies_of_letters
+from state.protocol.ledger import PORTION
 from state.protocol.messages import LOCAL, Message, Publish, RangeChange, Request, Subscribe, Unsubscribe
 from state.protocol.wire import EXPIRE, REBUILD, WORK, Input, Packed, pack, unpack
 from state.routing.broker import Broker, Effect, Weight
+from state.routing.decision import Decision
 from state.routing.link import Link, Setup
 from state.routing.outcome import (
     Decided,
@@ -58,7 +62,7 @@ from state.routing.outcome import (
     Run,
     count_decision,
 )
-from state.routing.told import Decision
+from state.space import timestamp_text
 
 Direction = tuple[str, str]
 """Sender and receiver."""
@@ -113,6 +117,7 @@ class Region:
         self._space = next(iter(self.brokers.values())).setup.space
         self.records, self.delivered = Sender(name, epoch), 0
         self._due = NEVER
+        self._late: int | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -148,6 +153,7 @@ class Region:
 
     def deliver(self, direction: Direction) -> Outcome:
         """Let the next message of an inner channel arrive, and leave what it causes on the inner channels."""
+        self._late = self.clock if self._due <= self.clock else None
         self._receive(direction)
         return self._end(0)
 
@@ -166,6 +172,7 @@ class Region:
     def _arrive(self, arrival: Arrival, *, settles: bool = True) -> None:
         self.clock = max(self.clock, arrival.time)
         self._expire_due(settles)
+        self._late = self.clock if self._due <= self.clock else None
         match arrival.message:
             case Publish() as publication:
                 self._run.append((self._item(), arrival.broker, arrival.origin, publication))
@@ -201,6 +208,15 @@ class Region:
 
     def _client_request(self, item: int, arrival: Arrival, request: Request) -> None:
         broker = self.brokers[arrival.broker]
+        if not isinstance(request, RangeChange):
+            if broker.ledger.is_over(request.name, self.clock):
+                self._flush()
+                entry = Input(broker.name, EXPIRE, self.clock, pack(Unsubscribe(request.name)))
+                self._input(item, broker, entry, broker.expire(self.clock, request.name))
+            objection = broker.ledger.objection(request, arrival.time)
+            if objection is not None:
+                self._outcome.rejects.append((item, _refused(arrival, request, objection)))
+                return
         weight = broker.weigh(request)
         if weight is Weight.STALE:
             self._count_request(item, broker, request)
@@ -215,12 +231,19 @@ class Region:
     def _tick(self, item: int) -> None:
         """Forget what need not be remembered, and do a fixed portion of pending work."""
         for broker in self.brokers.values():
-            if broker.ledger.is_due(self.clock):  # subscriptions have ended by now; ends may be to be forgotten
-                self._input(item, broker, Input(broker.name, EXPIRE, self.clock), broker.expire(self.clock))
             for _ in range(WORK_PER_TICK):
-                if broker.working:
+                if broker.ledger.is_due(self.clock):
+                    self._flush()
+                    self._input(item, broker, Input(broker.name, EXPIRE, self.clock), broker.expire(self.clock))
+                elif broker.working:
                     self._flush()
                     self._input(item, broker, Input(broker.name, WORK, 0), broker.work())
+        self.resume()
+
+    @property
+    def working(self) -> bool:
+        """True if work is pending, which ticks bring to its end."""
+        return self._due <= self.clock or any(broker.working for broker in self.brokers.values())
 
     def _rebuild(self, item: int) -> None:
         self._flush()
@@ -237,15 +260,17 @@ class Region:
                     self._touch(item, broker.name, name)
 
     def _expire_due(self, settles: bool) -> None:
-        """End what is due anywhere in the region. The expiry is recorded with the item that comes next."""
+        """End what is due anywhere in the region, or a portion; it is recorded with the item that comes next."""
         if self.clock < self._due:
             return
         self._flush()
+        expired = 0
         for broker in self.brokers.values():
             due = broker.ledger.next_expiry
-            if due is not None and due <= self.clock:
-                entry = Input(broker.name, EXPIRE, self.clock)
-                self._input(self._outcome.items, broker, entry, broker.expire(self.clock))
+            if due is not None and due <= self.clock and expired < PORTION:
+                effect = broker.expire(self.clock)
+                self._input(self._outcome.items, broker, Input(broker.name, EXPIRE, self.clock), effect)
+                expired += effect.expired
                 if settles:
                     self._settle()
         self.resume()
@@ -279,8 +304,9 @@ class Region:
         counts = self._touch(item, setup.broker, setup.link)
         active, passive = len(told.active), len(told.passive)
         for decision in decisions:
-            count_decision(counts, decision)
-            self._outcome.decisions.append(Decided(item, setup, decision, active, passive))
+            if decision.records:
+                count_decision(counts, decision)
+                self._outcome.decisions.append(Decided(item, setup, decision, active, passive))
             for message in decision.messages():
                 counts["messages"] += 1
                 self._send(item, (setup.broker, setup.link), message)
@@ -386,6 +412,9 @@ class Region:
     def _hand_out(self, run: Run, broker: Broker, arrived: Reached) -> None:
         """Rule (P) for the clients: deliver what matches exactly."""
         which, names = broker.clients.holders(run.points[arrived.index])
+        if self._late is not None:  # some that are over have not had their turn to be ended
+            kept = [k for k, name in enumerate(names) if not broker.ledger.is_over(name, self._late)]
+            which, names = [which[k] for k in kept], [names[k] for k in kept]
         places = np.array(which, np.int64)
         for k, (considered,) in self._by_item(run, arrived.index, np.ones(len(arrived.index), np.bool_)):
             self._touch(k, broker.name, LOCAL)["publications"] += len(considered)
@@ -493,6 +522,20 @@ def _joined(one: Reached, other: Reached) -> Reached:
         np.concatenate((one.hops, other.hops)),
     )
     return both.only(np.argsort(both.index, kind="stable"))
+
+
+def _refused(arrival: Arrival, request: Subscribe | Unsubscribe, objection: Reject) -> Refused:
+    """Return a request that was refused because of what is known, as the row that says so needs it."""
+    name, stamp = request.name, request.stamp
+    said = {
+        "id": name.id,
+        "client": name.client,
+        "rev": stamp and stamp.rev,
+        "time": stamp and timestamp_text(stamp.time),
+    }
+    value = msgspec.json.encode(said)
+    place = (arrival.channel.name, arrival.channel.partition, arrival.offset)
+    return Refused(*place, value, objection.rule, objection.message)
 
 
 def _place_of(arrival: Arrival | None) -> str:

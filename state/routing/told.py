@@ -3,26 +3,36 @@
 The candidates are all subscriptions heard on the broker's *other* links. Each is
 
     active     M was told of it, or
-    passive    withheld, because what M was told already covers it: its certificate names the active ones that do.
+    passive    withheld, because what M was told already covers it: its certificate names those that do.
+
+A shape that was told and is given up, because it was cancelled, replaced or withdrawn, is
+
+    leaving    M still has it, but it covers nothing new. Passive subscriptions whose certificate names it wait to be
+               decided again, and when none is left, M is told to forget it.
 
 Rules that hold after every step (`check`):
 
     (S)  active and passive are disjoint and together are exactly the candidates
-    (C)  the union of the active covers every candidate; for a passive one its certificate alone does
+    (C)  what M was told covers every candidate; for a passive one its certificate alone does
          (a strategy that does not prove its answers keeps this with the probability that it was given)
 
 A step returns its decisions in order. Decisions that speak to M (`forward`, `promote`, `cancel`) are sent in that
-order, and it is always make before break: what must be told instead goes before what is taken back.
+order, and it is always make before break: what must be told instead goes before what is taken back. So the break can
+wait, and no event has to decide about thousands at once: a step decides about a portion of those that wait, and `work`,
+called with later events, about the next. Where a portion is enough, the shape leaves in the step that gave it up.
 
-Only passive subscriptions whose certificate names a cancelled one are decided again: the proofs of all others still
+Only passive subscriptions whose certificate names a shape that leaves are decided again: the proofs of all others still
 stand. They are tried against *active* ones only, the largest first, so that the one that covers the others is promoted
 before them. (Tested against passive ones too, two equal ones would suppress each other.)
+
+If a name is told in a new shape while an earlier one of the same name is leaving, M gets one box around both until
+nobody waits any more: M keeps one shape for a name.
 
 `withheld` is the size of the passive ones, which withholding saves; the sum is kept as they come and go.
 
 `covering = "active"` also withdraws an active subscription when one that is told later, new or promoted, covers it
 alone (by all its boxes together): M keeps a smaller table, at the price of a message. Its dependants then lean on the
-later one.
+later one. This too is done in portions.
 
 Tried and found to lose publications (do not do these): one such table per broker instead of per outgoing link; passive
 ones counted as covering; the cancel sent before the promotions.
@@ -31,8 +41,10 @@ ones counted as covering; the cancel sent before the promotions.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from heapq import nsmallest
+from itertools import islice
+from typing import Any
 
 from state.curves.hilbert import Ranges
 from state.errors import InvariantError
@@ -40,100 +52,29 @@ from state.filters.trees import Filter
 from state.geometry.boxes import Box, Boxes, stack, volume
 from state.matching.boxlist import BoxList
 from state.matching.extents import Extent, Extents
-from state.protocol.messages import Cause, Change, Name, Range, RangeChange, Request, Subscribe, Unsubscribe
+from state.protocol.messages import Cause, Name, RangeChange, Request, Subscribe, Unsubscribe
 from state.protocol.reasons import Reason, Trigger
+from state.routing.certificates import Certificates, Leaving, Passive
+from state.routing.decision import Action, Decision, reason_of
 from state.routing.subscriptions import Subscriptions
 from state.space import Keys, Space
 from state.strategies import Dump, Spec, Verdict
 
-Action = Literal["forward", "withhold", "promote", "cancel", "drop"]
-MOST_RANGES = 16_384
-"""Ranges in one message: 256 KiB."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """The same decision where the link speaks in ranges of a curve: what was asked for, and what that changes."""
-
-    asked: int
-    """The number of ranges of the subscription."""
-    added: tuple[Range, ...]
-    removed: tuple[Range, ...]
-    bridged: int = 0
-    """Cells among them that nobody asked for."""
-    partly: bool = False
-    """Was some of it, but not all, told before?"""
-
-    def messages(self, name: Name, cause: Cause | None, hop: int) -> tuple[RangeChange, ...]:
-        """Return one message that makes and breaks at once, or several where a channel could not take it."""
-        added, removed = self.added, self.removed
-        if len(added) + len(removed) <= MOST_RANGES:
-            return (RangeChange(name, added, removed, cause, hop),) if added or removed else ()
-        makes = [(added[k : k + MOST_RANGES], ()) for k in range(0, len(added), MOST_RANGES)]
-        breaks = [((), removed[k : k + MOST_RANGES]) for k in range(0, len(removed), MOST_RANGES)]
-        return tuple(RangeChange(name, *change, cause, hop) for change in (*makes, *breaks))
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """A decision about one subscription on one outgoing link, and the reason for it."""
-
-    action: Action
-    name: Name
-    origin: str
-    reason: Reason
-    boxes: Boxes
-    coverers: tuple[Name, ...] = ()
-    witness: Box | None = None
-    nodes: int = 0
-    tree: Filter | None = None
-    bound: float | None = None
-    """The highest probability that withholding it is wrong: 0 where that is proved."""
-    ranges: Reach | None = None
-    trigger: Trigger | None = None
-    """The subscription whose end or change made a promotion necessary."""
-    cause: Cause | None = None
-    """The client's event or expiry behind it."""
-    hop: int = 0
-    """The number of links that the cause has crossed."""
-
-    @property
-    def text(self) -> str:
-        """The reason as people read it."""
-        return f"{self.trigger}: {self.reason}" if self.trigger else str(self.reason)
-
-    def messages(self) -> tuple[Request, ...]:
-        """Return the requests that tell the neighbour, if it has to be told."""
-        if self.ranges is not None:
-            return self.ranges.messages(self.name, self.cause, self.hop + 1)
-        match self.action:
-            case "forward" | "promote":
-                return (Subscribe(self.name, self.boxes, tree=self.tree, cause=self.cause, hop=self.hop + 1),)
-            case "cancel":
-                return (Unsubscribe(self.name, cause=self.cause, hop=self.hop + 1),)
-            case _:
-                return ()
-
-
-def reason_of(name: Name, cause: Cause | None) -> Reason:
-    """Return why a request gives a subscription up: its own end, or a neighbour's decision because of another event."""
-    if cause is not None and cause.name == name:
-        if cause.change is Change.EXPIRE:
-            return Reason.EXPIRED
-        if cause.change is Change.UNSUBSCRIBE:
-            return Reason.UNSUBSCRIBED
-    return Reason.TAKEN_BACK
+PORTION = 64
+"""Subscriptions decided again, or looked at to be withdrawn, in one part of work."""
+MOST_NODES = 100_000
+"""Candidates looked at (`Verdict.nodes`) after which a part of work ends early."""
+WINDOW = 512
+"""Those who wait among whom the largest are taken first."""
 
 
 @dataclass(slots=True)
-class Passive:
-    """A withheld subscription and the proof that it may be."""
+class Sweep:
+    """Which active subscriptions one that was told covers alone: how many were looked at that stay, and the event."""
 
-    boxes: Boxes
-    origin: str
-    coverers: tuple[Name, ...]
-    serial: int
-    """Its place in the order in which subscriptions became passive."""
+    looked: int
+    cause: Cause | None
+    hop: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +85,8 @@ class ToldDump:
     passive: list[Name]
     coverers: list[tuple[Name, ...]]
     strategy: Dump
+    leaving: dict[Name, Leaving] = field(default_factory=dict)
+    sweeping: dict[Name, Sweep] = field(default_factory=dict)
 
 
 class Told:
@@ -154,48 +97,57 @@ class Told:
         self.trees: dict[Name, Filter] = {}
         self._cause: Cause | None = None
         self._hop = 0
-        self._begin(BoxList(space.dims), {}, {})
+        self._begin(BoxList(space.dims), {}, Certificates(), {})
 
     def dump(self) -> ToldDump:
         """Return what must be stored besides the broker's subscriptions."""
         coverers = [entry.coverers for entry in self.passive.values()]
-        return ToldDump(list(self.active), list(self.passive), coverers, self.strategy.dump())
+        kept = self.strategy.dump()
+        return ToldDump(list(self.active), list(self.passive), coverers, kept, self.leaving, self.sweeping)
 
     def restore(self, dump: ToldDump, subscriptions: Subscriptions) -> None:
         """Take over what `dump` gave; boxes, origins and trees are those of the broker's subscriptions."""
         dims, active = self.space.dims, [subscriptions[name] for name in dump.active]
         passive = [subscriptions[name] for name in dump.passive]
         self.trees = {row.name: row.tree for row in (*active, *passive) if row.tree is not None}
+        proved = zip(passive, dump.coverers, strict=True)
+        entries = ((row.name, Passive(row.boxes, row.origin, coverers)) for row, coverers in proved)
         self._begin(
             BoxList(dims, ((row.name, stack(row.boxes, dims)) for row in active)),
             {row.name: row.origin for row in active},
-            {
-                row.name: Passive(row.boxes, row.origin, coverers, serial)
-                for serial, (row, coverers) in enumerate(zip(passive, dump.coverers, strict=True))
-            },
+            Certificates(entries, dump.leaving),
+            dump.sweeping,
         )
         self.strategy.restore(dump.strategy)
 
-    def _begin(self, active: BoxList, origins: dict[Name, str], passive: dict[Name, Passive]) -> None:
-        self.active, self.origins, self.passive = active, origins, passive
+    def _begin(
+        self, active: BoxList, origins: dict[Name, str], certificates: Certificates, sweeping: dict[Name, Sweep]
+    ) -> None:
+        self.active, self.origins = active, origins
         self.strategy = self.spec.build(self.space, active)
-        self._serial = len(passive)
+        self._certificates = certificates
+        self.passive, self.leaving = certificates.passive, certificates.leaving
+        self.sweeping = sweeping
         self._withheld: Extents | None = None
-        self._dependants: dict[Name, dict[Name, None]] = {}
-        for name, entry in passive.items():
-            self._depend(name, entry.coverers)
 
     def __len__(self) -> int:
-        return len(self.active) + len(self.passive)
+        return len(self.active) + len(self.passive) + len(self.leaving)
 
     @property
-    def rebuilding(self) -> bool:
-        """True if a rebuild is pending."""
-        return self.strategy.rebuilding
+    def working(self) -> bool:
+        """True if work is pending: others lean on shapes that leave, some may be withdrawn, or a rebuild goes on."""
+        return bool(self.leaving or self.sweeping) or self.strategy.rebuilding
 
-    def rebuild_step(self) -> bool:
-        """Do one part of a pending rebuild. Return True when it is complete."""
-        return self.strategy.rebuild_step()
+    def work(self) -> tuple[list[Decision], bool]:
+        """Do one part of pending work. Return what is decided, and whether a rebuild is complete with it."""
+        if self.leaving:
+            name = next(iter(self.leaving))
+            shape = self.leaving[name]
+            self._cause, self._hop = shape.cause, shape.hop
+            return self._finished(self._relieve(name)), False
+        if self.sweeping:
+            return self._finished([]), False
+        return [], self.strategy.rebuild_step()
 
     def rebuild(self) -> bool:
         """Begin to recompute what the strategy keeps. Return False if it keeps nothing."""
@@ -216,7 +168,8 @@ class Told:
 
     def asks(self) -> object:
         """Return what the neighbour was told, to be compared with what it heard (rule H)."""
-        return {name: (self.active.boxes(name), self.trees.get(name)) for name in self.active}
+        told = {name: (self.active.boxes(name), self.trees.get(name)) for name in self.active}
+        return told | {name: (shape.boxes, shape.tree) for name, shape in self.leaving.items()}
 
     def false_positives(self, points: Keys) -> None:
         """Return None: where boxes travel, what a neighbour sends was asked for."""
@@ -253,8 +206,7 @@ class Told:
         if name in self.active:
             if same_tree and self.active.boxes(name) == boxes:
                 return []
-            self._keep_tree(name, tree)
-            return self._replace(name, boxes, origin)
+            return self._replace(name, boxes, origin, tree)
         if name in self.passive:
             if same_tree and self.passive[name].boxes == boxes:
                 return []
@@ -262,20 +214,41 @@ class Told:
         self._keep_tree(name, tree)
         verdict = self._decide(boxes)
         if verdict.covered:
-            return [self._withhold(name, boxes, origin, verdict)]
-        forwarded = self._activate("forward", name, boxes, origin, verdict)
-        return [forwarded, *self._withdraw_covered([forwarded])]
+            return self._finished([self._withhold(name, boxes, origin, verdict)])
+        return self._finished([self._tell(self._activate("forward", name, boxes, origin, verdict))])
 
     def unsubscribe(self, name: Name, reason: Reason) -> list[Decision]:
-        """Remove a candidate and promote the passive subscriptions that only it covered."""
+        """Remove a candidate. Passive subscriptions that only it covered are promoted, now or in later steps."""
         if name in self.passive:
             entry = self._forget_passive(name)
             self._keep_tree(name, None)
-            return [self._gone("drop", name, entry.origin, reason, entry.boxes)]
+            return self._finished([self._gone("drop", name, entry.origin, reason, entry.boxes)])
+        cancelled = self._leave(name, reason)
         self._keep_tree(name, None)
-        boxes, origin, dependants = self._deactivate(name)
-        promoted = self._reconsider(dependants, Trigger(name, replaced=False))
-        return [*promoted, self._gone("cancel", name, origin, reason, boxes), *self._withdraw_covered(promoted)]
+        return self._finished([*self._relieve(name), cancelled])
+
+    def _replace(self, name: Name, boxes: Boxes, origin: str, tree: Filter | None) -> list[Decision]:
+        """An active candidate changes its shape: one message that makes and breaks at once, or a cancel.
+
+        What leaned on the old shape is decided again beside the new one, and whatever must be promoted is told before
+        the old shape goes. Those promoted may cover the new shape; so it is decided again after them.
+        """
+        cancelled, promoted = self._leave(name, Reason.REPLACED), list[Decision]()
+        self._keep_tree(name, tree)
+        verdict = self._decide(boxes)
+        if not verdict.covered:
+            forwarded = self._activate("forward", name, boxes, origin, verdict)
+            promoted = [] if self._returns(name) else self._relieve(name)
+            if not promoted or self.leaving[name].waiting:
+                return self._finished([*promoted, self._tell(forwarded)])
+            self._deactivate(name)
+            verdict = self._decide(boxes)
+        if not verdict.covered:
+            forwarded = self._activate("forward", name, boxes, origin, verdict)
+            return self._finished([*promoted, self._tell(forwarded)])
+        self._certificates.leave(name, self.leaving[name])  # whoever leaned on the new shape meanwhile waits, too
+        withheld = self._withhold(name, boxes, origin, verdict)
+        return self._finished([*promoted, *self._relieve(name), cancelled, withheld])
 
     def _decide(self, boxes: Boxes) -> Verdict:
         """Ask the strategy, and let it take note of its answer."""
@@ -295,29 +268,7 @@ class Told:
         if tree is not None:
             self.trees[name] = tree
 
-    def _replace(self, name: Name, boxes: Boxes, origin: str) -> list[Decision]:
-        """An active candidate changes its shape: one message that makes and breaks at once, or a cancel.
-
-        What leaned on the old shape is decided again beside the new one, and whatever must be promoted is told before
-        the old shape goes. Those promoted may cover the new shape; so it is decided again after them.
-        """
-        old, _, dependants = self._deactivate(name)
-        trigger, promoted = Trigger(name, replaced=True), list[Decision]()
-        verdict = self._decide(boxes)
-        if not verdict.covered:
-            forwarded = self._activate("forward", name, boxes, origin, verdict)
-            promoted = self._reconsider(dependants, trigger)
-            if not promoted:
-                return [forwarded, *self._withdraw_covered([forwarded])]
-            _, _, dependants = self._deactivate(name)
-            verdict = self._decide(boxes)
-        if not verdict.covered:
-            forwarded = self._activate("forward", name, boxes, origin, verdict)
-            return [*promoted, forwarded, *self._withdraw_covered([forwarded, *promoted])]
-        withheld = self._withhold(name, boxes, origin, verdict)
-        promoted += self._reconsider(dependants, trigger)
-        cancelled = self._gone("cancel", name, origin, Reason.REPLACED, old)
-        return [*promoted, cancelled, withheld, *self._withdraw_covered(promoted)]
+    # active and passive
 
     def _activate(
         self, action: Action, name: Name, boxes: Boxes, origin: str, verdict: Verdict, trigger: Trigger | None = None
@@ -325,6 +276,8 @@ class Told:
         self.active.add(name, boxes)
         self.origins[name] = origin
         self.strategy.added(name, boxes)
+        if self.spec.covering == "active":
+            self.sweeping[name] = Sweep(0, self._cause, self._hop)
         return Decision(
             action,
             name,
@@ -340,19 +293,18 @@ class Told:
             hop=self._hop,
         )
 
-    def _deactivate(self, name: Name) -> tuple[Boxes, str, list[Name]]:
-        """Take a name out of the active list. Return its boxes, its origin, and the passive ones that it covered."""
+    def _deactivate(self, name: Name) -> tuple[Boxes, str]:
+        """Take a name out of the active list. Return its boxes and its origin."""
         boxes, origin = self.active.boxes(name), self.origins.pop(name)
         self.active.remove(name)
         self.strategy.removed(name, boxes)
-        return boxes, origin, list(self._dependants.get(name, ()))
+        self.sweeping.pop(name, None)
+        return boxes, origin
 
     def _withhold(self, name: Name, boxes: Boxes, origin: str, verdict: Verdict) -> Decision:
-        self.passive[name] = Passive(boxes, origin, verdict.coverers, self._serial)
-        self._serial += 1
+        self._certificates.add(name, boxes, origin, verdict.coverers)
         if self._withheld is not None:
             self._withheld.add(boxes, self.trees.get(name))
-        self._depend(name, verdict.coverers)
         return Decision(
             "withhold",
             name,
@@ -366,71 +318,117 @@ class Told:
             hop=self._hop,
         )
 
-    def _reconsider(self, names: list[Name], trigger: Trigger) -> list[Decision]:
-        """Decide withheld subscriptions again, the largest first (the earliest where equal)."""
-        promoted = []
-        for name in sorted(names, key=self._largest_first):
-            entry = self.passive[name]
+    def _forget_passive(self, name: Name) -> Passive:
+        entry = self._certificates.remove(name)
+        if self._withheld is not None:
+            self._withheld.remove(entry.boxes, self.trees.get(name))
+        return entry
+
+    # leaving
+
+    def _leave(self, name: Name, reason: Reason, coverers: tuple[Name, ...] = ()) -> Decision:
+        """Take a name out of the active list; the neighbour keeps what it was told until nobody leans on it."""
+        tree = self.trees.get(name)
+        boxes, origin = self._deactivate(name)
+        self._certificates.leave(name, Leaving(boxes, tree, origin, reason, self._cause, self._hop))
+        return replace(self._gone("cancel", name, origin, reason, boxes, coverers), sends=False)
+
+    def _relieve(self, name: Name) -> list[Decision]:
+        """Decide again a portion of those who lean on a shape that leaves. Return those who must be promoted."""
+        shape, promoted, nodes = self.leaving[name], list[Decision](), 0
+        trigger = Trigger(name, replaced=shape.reason is Reason.REPLACED)
+        for waiting in nsmallest(PORTION, islice(shape.waiting, WINDOW), key=self._largest_first):
+            if nodes > MOST_NODES:
+                break
+            entry = self.passive[waiting]
             verdict = self._decide(entry.boxes)
+            nodes += verdict.nodes
             if verdict.covered:
-                self._independ(name, entry.coverers)
-                entry.coverers = verdict.coverers
-                self._depend(name, verdict.coverers)
+                self._certificates.renew(waiting, verdict.coverers)
             else:
-                self._forget_passive(name)
-                promoted.append(self._activate("promote", name, entry.boxes, entry.origin, verdict, trigger))
+                self._forget_passive(waiting)
+                decision = self._activate("promote", waiting, entry.boxes, entry.origin, verdict, trigger)
+                promoted.append(self._tell(decision))
         return promoted
 
     def _largest_first(self, name: Name) -> tuple[float, int]:
+        """The order in which those who wait are decided again: the largest first, the earliest where equal."""
         entry = self.passive[name]
         return -volume(self.space, entry.boxes), entry.serial
 
-    def _withdraw_covered(self, told: list[Decision]) -> list[Decision]:
-        """With `covering = "active"`: take back what any of those just told covers alone."""
-        done: list[Decision] = []
-        for decision in told if self.spec.covering == "active" else ():
-            name = decision.name
-            if name in self.active:  # not taken back itself meanwhile
-                inside = [other for other in self._covered_by(decision.boxes) if other != name]
-                done += [one for other in inside for one in self._withdraw(other, name)]
+    def _returns(self, name: Name) -> bool:
+        """Return whether what is told now under this name contains what is leaving, which then need not leave."""
+        shape = self.leaving.get(name)
+        if shape is None or not _contains(self.active.boxes(name), shape.boxes):
+            return False
+        self._certificates.stay(name)
+        return True
+
+    def _tell(self, decision: Decision) -> Decision:
+        """Let what is told now under this name replace what is leaving, if nobody leans on that; or tell both."""
+        name = decision.name
+        if name not in self.leaving or self._returns(name):
+            return decision
+        shape = self.leaving[name]
+        if not shape.waiting:
+            self._certificates.stay(name)
+            return decision
+        around = _hull((*decision.boxes, *shape.boxes))
+        shape.boxes, shape.tree = (around,), None
+        return replace(decision, around=around)
+
+    def _finished(self, decisions: list[Decision]) -> list[Decision]:
+        """Return what a step decided, with what is withdrawn after it, and the shapes that leave now."""
+        decisions += self._sweep()
+        return decisions + [self._farewell(name, shape) for name, shape in self._certificates.left()]
+
+    def _farewell(self, name: Name, shape: Leaving) -> Decision:
+        """Return what tells the neighbour that a shape is gone; the decision was recorded when it was given up."""
+        self._cause, self._hop = shape.cause, shape.hop
+        if name not in self.active:
+            return replace(self._gone("cancel", name, shape.origin, shape.reason, shape.boxes), records=False)
+        told = self._gone("forward", name, self.origins[name], shape.reason, self.active.boxes(name))
+        return replace(told, tree=self.trees.get(name), records=False)
+
+    # withdrawing
+
+    def _sweep(self) -> list[Decision]:
+        """With `covering = "active"`: take back a portion of what those told cover alone."""
+        done, left = list[Decision](), PORTION
+        while self.sweeping and left > 0:
+            name, sweep = next(iter(self.sweeping.items()))
+            self._cause, self._hop = sweep.cause, sweep.hop
+            near = [other for other in self._near(name) if other != name][sweep.looked :]
+            for other in near[:left]:
+                if self._covers(name, other):
+                    done += self._withdraw(other, name)
+                else:
+                    sweep.looked += 1
+            if len(near) <= left:
+                del self.sweeping[name]
+            left -= len(near) + 1
         return done
 
-    def _covered_by(self, outer: Boxes) -> list[Name]:
-        """The active ones that these boxes cover, together if they are several."""
-        alone = BoxList(self.space.dims)
-        alone.add(Name("", "", ""), outer)
+    def _near(self, name: Name) -> list[Name]:
+        """The active ones that the boxes of this one may cover."""
+        outer = self.active.keys(name)
         met = self.active.inside if len(outer) == 1 else self.active.names_meeting
-        near = {name: None for box in outer for name in met(box.keys())}
-        return [n for n in near if all(not len(alone.without(k, by_overlap=True)) for k in self.active.keys(n))]
+        return list({other: None for box in outer for other in met(box)})
+
+    def _covers(self, name: Name, other: Name) -> bool:
+        """Return whether one active subscription contains another, by all its boxes together."""
+        alone = BoxList(self.space.dims, [(name, self.active.keys(name))])
+        return all(not len(alone.without(box, by_overlap=True)) for box in self.active.keys(other))
 
     def _withdraw(self, name: Name, coverer: Name) -> list[Decision]:
-        boxes, origin, dependants = self._deactivate(name)
-        for dependant in dependants:
-            entry = self.passive[dependant]
-            self._independ(dependant, entry.coverers)
-            entry.coverers = tuple(dict.fromkeys(coverer if c == name else c for c in entry.coverers))
-            self._depend(dependant, entry.coverers)
+        """Take back what another covers. Those who lean on it lean on that one, at once unless they are many."""
+        if self._certificates.leaning(name) <= PORTION:
+            for dependant in self._certificates.dependants(name):
+                self._certificates.rename(dependant, name, coverer)
+        boxes, origin = self.active.boxes(name), self.origins[name]
         verdict = Verdict(True, Reason.COVERED_BY_A_LATER_ONE, (coverer,))
-        withheld = self._withhold(name, boxes, origin, verdict)
-        return [self._gone("cancel", name, origin, withheld.reason, boxes, (coverer,)), withheld]
-
-    def _forget_passive(self, name: Name) -> Passive:
-        entry = self.passive.pop(name)
-        if self._withheld is not None:
-            self._withheld.remove(entry.boxes, self.trees.get(name))
-        self._independ(name, entry.coverers)
-        return entry
-
-    def _depend(self, name: Name, coverers: tuple[Name, ...]) -> None:
-        for coverer in coverers:
-            self._dependants.setdefault(coverer, {})[name] = None
-
-    def _independ(self, name: Name, coverers: tuple[Name, ...]) -> None:
-        for coverer in coverers:
-            dependants = self._dependants[coverer]
-            del dependants[name]
-            if not dependants:
-                del self._dependants[coverer]
+        cancelled = self._leave(name, verdict.reason, verdict.coverers)
+        return [cancelled, self._withhold(name, boxes, origin, verdict)]
 
     def check_candidates(self, names: set[Name], ranges: Sequence[Ranges]) -> None:
         """Raise `InvariantError` unless the candidates are exactly what the other links heard (rule S)."""
@@ -448,18 +446,32 @@ class Told:
             raise InvariantError(f"rule (S): active, passive and origins disagree: {both[:3]}")
         if self._withheld is not None:
             self._withheld.check(self._count_withheld())
-        mirrored = {(c, name) for name, entry in self.passive.items() for c in entry.coverers}
-        if mirrored != {(c, name) for c, names in self._dependants.items() for name in names}:
-            raise InvariantError("dependants and certificates disagree")
-        for name, entry in self.passive.items():
-            self._check_certificate(name, entry)
+        self._certificates.check(set(self.active))
+        if not self.sweeping.keys() <= set(self.active):
+            raise InvariantError("what is swept for is not active")
+        for name in self.passive if self.strategy.proves else ():
+            self._check_certificate(name)
 
-    def _check_certificate(self, name: Name, entry: Passive) -> None:
-        if any(coverer not in self.active for coverer in entry.coverers):
-            raise InvariantError(f"rule (C): the certificate of {name} names one that is not active")
-        if not self.strategy.proves:
-            return
-        proof = BoxList(self.space.dims, [(c, self.active.keys(c)) for c in entry.coverers])
-        for box in entry.boxes:
+    def _check_certificate(self, name: Name) -> None:
+        told, leaving = self._certificates.proof(name)
+        shapes = [self.active.keys(coverer) for coverer in told]
+        shapes += [stack(shape.boxes, self.space.dims) for shape in leaving]
+        proof = BoxList(self.space.dims, ((Name("", "", str(k)), shape) for k, shape in enumerate(shapes)))
+        for box in self.passive[name].boxes:
             if len(proof.without(box.keys(), by_overlap=True)):
                 raise InvariantError(f"rule (C): the certificate of {name} does not cover it")
+
+
+def _hull(boxes: Boxes) -> Box:
+    """The smallest box around all of these."""
+    return Box(
+        tuple(min(ends) for ends in zip(*(box.lo for box in boxes), strict=True)),
+        tuple(max(ends) for ends in zip(*(box.hi for box in boxes), strict=True)),
+    )
+
+
+def _contains(outer: Boxes, inner: Boxes) -> bool:
+    """Return whether each inner box lies in one of the outer ones; not looked at where there are many."""
+    if len(outer) * len(inner) > PORTION:
+        return False
+    return all(any(_hull((one, other)) == one for one in outer) for other in inner)

@@ -33,12 +33,15 @@ from state.filters.trees import Filter, pack_tree, unpack_tree
 from state.geometry.boxes import Box, Boxes, stack
 from state.matching.clients import Clients
 from state.protocol.ledger import Ended, Ledger, Standing
-from state.protocol.messages import LOCAL, Name, Stamp
+from state.protocol.messages import LOCAL, Cause, Name, Stamp, Subscribe
+from state.protocol.reasons import Reason
+from state.protocol.wire import Packed, pack, unpack
 from state.routing.broker import Broker
+from state.routing.certificates import Leaving
 from state.routing.link import Link, Setup
 from state.routing.rangetold import grid_of
 from state.routing.subscriptions import Subscription, Subscriptions
-from state.routing.told import ToldDump
+from state.routing.told import Sweep, ToldDump
 from state.storage.columns import (
     Ints,
     Texts,
@@ -60,8 +63,15 @@ from state.storage.columns import (
 from state.storage.sealed import Migrations, damaged, seal, unseal
 from state.strategies.base import Dump
 
-VERSION = 1
-MIGRATIONS: dict[str, Migrations] = {"subscriptions": {}, "ledger": {}, "link": {}}
+VERSION = 2
+
+
+def _without_leaving(payload: bytes) -> bytes:
+    """Version 1 of a link had no shapes that are leaving."""
+    return msgspec.msgpack.encode([*msgspec.msgpack.decode(payload), [], []])
+
+
+MIGRATIONS: dict[str, Migrations] = {"subscriptions": {1: bytes}, "ledger": {1: bytes}, "link": {1: _without_leaving}}
 SUBSCRIPTIONS, LEDGER = ".subscriptions", ".ledger"
 
 NONE = -(2**63)
@@ -126,8 +136,26 @@ class StoredDump(msgspec.Struct, array_like=True):
     small: bytes
 
 
+class StoredLeaving(msgspec.Struct, array_like=True):
+    """A shape that is leaving: what the neighbour was told, the reason, and the positions of the passive that wait."""
+
+    told: Packed
+    origin: str
+    reason: str
+    waiting: bytes
+
+
+class StoredSweep(msgspec.Struct, array_like=True):
+    """The position of an active subscription that may cover others, and how far they were looked at."""
+
+    position: int
+    looked: int
+    cause: Cause | None
+    hop: int
+
+
 class StoredLink(msgspec.Struct, array_like=True):
-    """A link."""
+    """A link. Coverers are positions among the active, followed by those that are leaving."""
 
     active: bytes
     passive: bytes
@@ -135,6 +163,8 @@ class StoredLink(msgspec.Struct, array_like=True):
     coverers: bytes
     told: StoredDump
     heard: StoredDump
+    leaving: list[StoredLeaving]
+    sweeping: list[StoredSweep]
 
 
 def keys_of(name: str, links: Iterable[str]) -> list[str]:
@@ -375,28 +405,54 @@ def _from_stamps(stored: StoredStamps) -> list[Stamp]:
 
 def _store_link(link: Link, subscriptions: Subscriptions) -> StoredLink:
     dump, ranges = link.told.dump(), link.setup.spec.by_ranges
-    positions = {name: k for k, name in enumerate(dump.active)}
+    active, passive = ({name: k for k, name in enumerate(names)} for names in (dump.active, dump.passive))
+    leaving = {name: len(active) + k for k, name in enumerate(dump.leaving)}
+    positions = [
+        leaving[coverer] if coverer in leaving and name in dump.leaving[coverer].waiting else active[coverer]
+        for name, coverers in zip(dump.passive, dump.coverers, strict=True)
+        for coverer in coverers
+    ]
     return StoredLink(
         series(column(subscriptions[name].number for name in dump.active)),
         series(column(subscriptions[name].number for name in dump.passive)),
         numbers(column(len(coverers) for coverers in dump.coverers)),
-        numbers(column(positions[name] for coverers in dump.coverers for name in coverers)),
+        numbers(column(positions)),
         _store_dump(dump.strategy, ranges),
         _store_dump(link.heard.dump(), ranges),
+        [_store_leaving(name, shape, passive) for name, shape in dump.leaving.items()],
+        [StoredSweep(active[name], sweep.looked, sweep.cause, sweep.hop) for name, sweep in dump.sweeping.items()],
     )
 
 
+def _store_leaving(name: Name, shape: Leaving, passive: Mapping[Name, int]) -> StoredLeaving:
+    told = pack(Subscribe(name, shape.boxes, tree=shape.tree, cause=shape.cause, hop=shape.hop))
+    return StoredLeaving(told, shape.origin, shape.reason, series(column(passive[one] for one in shape.waiting)))
+
+
+def _from_leaving(stored: StoredLeaving, passive: Sequence[Name], dims: int) -> tuple[Name, Leaving]:
+    told = unpack(stored.told, dims)
+    if not isinstance(told, Subscribe):
+        raise ValueError("what is leaving is no subscription")
+    waiting = {passive[k]: None for k in inside(from_series(stored.waiting), len(passive)).tolist()}
+    reason = Reason(stored.reason)
+    return told.name, Leaving(told.boxes, told.tree, stored.origin, reason, told.cause, told.hop, waiting)
+
+
 def _restore_link(broker: Broker, link: Link, part: StoredLink) -> None:
-    ranges = link.setup.spec.by_ranges
+    ranges, dims = link.setup.spec.by_ranges, link.setup.space.dims
     names = {row.number: row.name for row in broker.subscriptions}
     active = [names[number] for number in from_series(part.active).tolist()]
     passive = [names[number] for number in from_series(part.passive).tolist()]
-    positions = inside(from_numbers(part.coverers), len(active)).tolist()
-    cuts = spans(from_numbers(part.coverer_counts), len(positions))
-    coverers = [tuple(active[k] for k in positions[begin:end]) for begin, end in cuts]
     if len({*active, *passive}) != len(active) + len(passive):
         raise ValueError("a subscription is there twice")
-    link.told.restore(ToldDump(active, passive, coverers, _from_dump(part.told, ranges)), broker.subscriptions)
+    leaving = dict(_from_leaving(shape, passive, dims) for shape in part.leaving)
+    told = [*active, *leaving]
+    positions = inside(from_numbers(part.coverers), len(told)).tolist()
+    cuts = spans(from_numbers(part.coverer_counts), len(positions))
+    coverers = [tuple(told[k] for k in positions[begin:end]) for begin, end in cuts]
+    sweeping = {active[sweep.position]: Sweep(sweep.looked, sweep.cause, sweep.hop) for sweep in part.sweeping}
+    kept = _from_dump(part.told, ranges)
+    link.told.restore(ToldDump(active, passive, coverers, kept, leaving, sweeping), broker.subscriptions)
     origin = link.setup.link
     link.heard.restore((row for row in broker.subscriptions if row.origin == origin), _from_dump(part.heard, ranges))
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from state.protocol.events import Refused
 from state.protocol.messages import Name
+from state.routing.decision import Decision
 from state.routing.outcome import MOST_CELLS, Decided, Ints, Measured, Outcome
-from state.routing.told import Decision
 from state.space import Space
 
 Row = dict[str, Any]

@@ -5,17 +5,30 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
 
 from state.config import Config
+from state.protocol import ledger
 from state.protocol.arrivals import Arrival, Channel
+from state.protocol.commands import Tick
 from state.protocol.events import Context, Reject, read_line
 from state.protocol.messages import LOCAL, Message
+from state.routing import region as machine
+from state.routing import told
+from state.routing.decision import Decision
 from state.routing.outcome import Outcome
 from state.routing.region import Direction, Region
-from state.routing.told import Decision
 from tests.core.oracle import Delivery, Event
 
 FILE = Channel(0, 0, "events")
+
+
+def spread_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let work that is spread out be spread out in small histories, too."""
+    monkeypatch.setattr(told, "PORTION", 1)
+    monkeypatch.setattr(told, "WINDOW", 2)
+    monkeypatch.setattr(ledger, "PORTION", 1)
+    monkeypatch.setattr(machine, "PORTION", 1)
 
 
 def message_of(config: Config, event: Event, offset: int = 0, arrived: int = 0) -> Message:
@@ -60,6 +73,13 @@ class Overlay:
         """Let all messages arrive."""
         while self.waiting:
             self.deliver(next(iter(self.waiting)))
+
+    def finish(self, time: int = 0) -> None:
+        """Let time tick until no work is pending."""
+        self.settle()
+        while self.region.working:
+            self._offset += 1
+            self.note(self.region.take([Arrival(FILE, self._offset, time, "", LOCAL, Tick())]))
 
     @property
     def waiting(self) -> dict[Direction, None]:

@@ -79,7 +79,9 @@ def link_fields(link: Link) -> dict[str, object]:
         "heard in order": list(getattr(heard.unpruned, "boxes", ())),
         "trees heard": getattr(heard.unpruned, "trees", None),
         "ranges": numbers(heard.dump()),
-        "rebuilding": told.rebuilding,
+        "working": told.working,
+        "leaving": [(name, shape, list(shape.waiting)) for name, shape in dump.leaving.items()],
+        "sweeping": list(dump.sweeping.items()),
         "metrics": link.sizes(),
     }
 

@@ -102,6 +102,7 @@ def test_a_late_arrival_of_one_channel_does_not_wait_for_another() -> None:
 CONFIG = parse(config_text([("b0", "b1")], '"union"'))
 CONTEXT = Context(CONFIG.space, CONFIG.overlay.brokers)
 NOON = "2026-05-01T12:00:00Z"
+MOMENT = 1_777_636_800_000_000
 SUBSCRIBE = {"id": "s", "client": "ann", "where": {}}
 UNSUBSCRIBE = {"id": "s", "client": "ann"}
 PUBLISH = {"id": "p", "at": {"x": 1, "y": 1, "colour": "red"}}
@@ -125,7 +126,9 @@ def stands(region: Region) -> bool:
 @pytest.mark.parametrize("offsets", [(0, 0), (0, 9), (9, 0)])
 def test_on_topics_an_unsubscribe_at_the_same_moment_is_later(offsets: tuple[int, int], said: dict[str, str]) -> None:
     """Whatever their offsets, in one step or in two, and whichever is read first."""
-    both = [on_topic(kind, offset, 5, said) for kind, offset in zip(("subscribe", "unsubscribe"), offsets, strict=True)]
+    both = [
+        on_topic(kind, offset, MOMENT, said) for kind, offset in zip(("subscribe", "unsubscribe"), offsets, strict=True)
+    ]
     for some in permutations(both):
         together, apart = Region("r", CONFIG.setups()), Region("r", CONFIG.setups())
         together.take(merge(some))
@@ -139,7 +142,7 @@ def test_on_topics_an_unsubscribe_at_the_same_moment_is_later(offsets: tuple[int
 def test_on_topics_a_publication_at_the_same_moment_is_delivered(said: dict[str, str]) -> None:
     for kinds in permutations(EVENTS):
         region = Region("r", CONFIG.setups())
-        outcome = region.take(merge(on_topic(kind, 0, 5, said) for kind in kinds))
+        outcome = region.take(merge(on_topic(kind, 0, MOMENT, said) for kind in kinds))
         assert [publication.id for publication, *_ in outcome.deliveries_in_order()] == ["p"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import zstandard
@@ -175,10 +176,21 @@ def test_unknown_versions_are_refused(small: dict[str, bytes], part: str) -> Non
 def test_older_versions_are_migrated(small: dict[str, bytes], part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A part of an older format goes through one function per version."""
     kind = dict(zip(PARTS, codec.MIGRATIONS, strict=True))[part]
-    monkeypatch.setitem(codec.MIGRATIONS, kind, {0: lambda old: old.removeprefix(b"old:")})
+    older = {VERSION - 1: lambda old: old.removeprefix(b"old:")}
+    monkeypatch.setitem(codec.MIGRATIONS, kind, older)
     payload = zstandard.ZstdDecompressor().decompress(small[part][len(MAGIC) + 1 :])
-    old = MAGIC + bytes([0]) + zstandard.ZstdCompressor().compress(b"old:" + payload)
+    old = MAGIC + bytes([VERSION - 1]) + zstandard.ZstdCompressor().compress(b"old:" + payload)
     assert encode(decode(small | {part: old}, "b0", SMALL_SETUPS)) == small
+
+
+def test_a_link_of_version_1_has_nothing_that_leaves(small: dict[str, bytes]) -> None:
+    def as_version_1(part: str, blob: bytes) -> bytes:
+        payload = zstandard.ZstdDecompressor().decompress(blob[len(MAGIC) + 1 :])
+        if part == "b0/b1":
+            payload = msgspec.msgpack.encode(msgspec.msgpack.decode(payload)[:6])
+        return MAGIC + bytes([1]) + zstandard.ZstdCompressor().compress(payload)
+
+    assert encode(decode({part: as_version_1(part, blob) for part, blob in small.items()}, "b0", SMALL_SETUPS)) == small
 
 
 @pytest.mark.parametrize("part", PARTS)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from state.errors import InvariantError
 from state.geometry.boxes import Box
+from state.protocol import ledger as module
 from state.protocol.ledger import DAY, Ended, Ledger, Standing, Update, later
 from state.protocol.messages import Name, Stamp, Subscribe, Unsubscribe
 from tests.core.naive import name
@@ -362,3 +363,89 @@ def test_check_notices_a_ledger_that_contradicts_itself() -> None:
     ledger.standing[S1] = Standing(stamp, 7)
     with pytest.raises(InvariantError):
         ledger.check()
+
+
+# Refusing
+
+NOW = 1_777_636_800_000_000
+
+
+@pytest.mark.parametrize(
+    ("message", "rule"),
+    [
+        (subscribe(S1, 7, NOW - 5, offset=3), "stale"),
+        (unsubscribe(S1, 7, NOW), "stale"),
+        (unsubscribe(S1, None, NOW - 1), "stale"),
+        (subscribe(S1, 8, NOW, offset=3), None),
+        (subscribe(S1, None, NOW, offset=0), None),
+        (subscribe(S1, 9, NOW - 5), None),
+        (subscribe(S1, NOW + DAY, NOW), None),
+        (unsubscribe(S1, NOW + DAY + 10, NOW), "rev"),
+        (subscribe(S2, 2**63 - 1, NOW), "rev"),
+        (subscribe(S2, None, NOW + DAY + 10), "time"),
+        (subscribe(S2, None, NOW + DAY), None),
+        (unsubscribe(S2, None, NOW), None),
+    ],
+)
+def test_what_is_stale_or_far_ahead_is_refused_and_the_same_event_again_is_not(
+    message: Subscribe | Unsubscribe, rule: str | None
+) -> None:
+    ledger = Ledger()
+    ledger.apply(subscribe(S1, 8, NOW, offset=3), NOW)
+    objection = ledger.objection(message, NOW + 5)
+    assert (objection and objection.rule) == rule
+
+
+def test_a_stale_event_is_told_what_stands() -> None:
+    ledger = Ledger()
+    ledger.apply(subscribe(S1, 8, NOW), NOW)
+    ledger.apply(unsubscribe(S1, 9, NOW), NOW)
+    objection = ledger.objection(subscribe(S1, 7, NOW + 1), NOW + 5)
+    assert objection is not None
+    assert objection.message == (
+        "rev 7 of 2026-05-01T12:00:00.000001Z is not later than rev 9 of 2026-05-01T12:00:00Z, by which it was ended"
+    )
+    assert ledger.objection(unsubscribe(S1, 9, NOW), NOW + 5) is None
+
+
+def test_a_standing_revision_far_ahead_may_be_followed_by_the_next() -> None:
+    ledger = Ledger()
+    ledger.apply(subscribe(S1, 2**62, NOW), NOW)
+    assert ledger.objection(unsubscribe(S1, 2**62 + 1, NOW), NOW) is None
+
+
+# Portions
+
+
+def test_many_that_end_at_once_end_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PORTION", 2)
+    ledger = Ledger()
+    names = [name(f"s{k}") for k in range(5)]
+    for one in names:
+        ledger.apply(subscribe(one, None, 1, ttl=9), 1)
+    assert not any(ledger.is_over(one, 9) for one in names)
+    assert all(ledger.is_over(one, 10) for one in names)
+    assert [len(ledger.expire(10)) for _ in range(4)] == [2, 2, 1, 0]
+
+
+def test_many_ends_are_forgotten_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FORGOTTEN", 2)
+    ledger = Ledger(remember=10)
+    for k in range(5):
+        ledger.apply(unsubscribe(name(f"s{k}"), None, 1), 1)
+    left = []
+    for _ in range(4):
+        ledger.expire(11)
+        left.append(len(ledger.ended))
+    assert left == [3, 1, 0, 0]
+    assert not ledger.is_due(11)
+
+
+def test_renewals_leave_no_crowd_of_old_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PORTION", 2)
+    ledger = Ledger()
+    for k in range(100):
+        ledger.apply(subscribe(S1, None, k, ttl=1000), k)
+    assert len(ledger._ends) <= 4
+    ledger.check()
+    assert ledger.next_expiry == 1099

@@ -17,10 +17,10 @@ from lacuna.simulate import simulate
 from state.config import Config, parse
 from state.protocol.arrivals import Arrival
 from state.protocol.messages import LOCAL, Publish
-from state.routing import told as told_module
+from state.routing import decision as decision_module
+from state.routing.decision import Action
 from state.routing.outcome import Outcome
 from state.routing.region import Direction, Region
-from state.routing.told import Action
 from state.space import timestamp_text
 from tests.core.histories import config_text, configs, events
 from tests.core.naive import few
@@ -200,7 +200,7 @@ def test_messages_are_counted_as_they_are_sent(data: st.DataObject) -> None:
             return super().deliver(direction)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(told_module, "MOST_RANGES", 2)
+        patch.setattr(decision_module, "MOST_RANGES", 2)
         patch.setattr("lacuna.simulate.Region", Counting)
         summary = simulate(config, lines, seed=1)
     assert summary["subscription_messages"] == len(received)

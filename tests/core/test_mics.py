@@ -16,10 +16,11 @@ from state.errors import ConfigError, InvariantError
 from state.geometry.boxes import Box, Boxes
 from state.protocol.messages import LOCAL, Cause, Change, Name, RangeChange, Subscribe, Unsubscribe
 from state.protocol.wire import pack, unpack
-from state.routing import told as told_module
+from state.routing import decision as decision_module
+from state.routing.decision import Reach
 from state.routing.heard import RangeHeard, ranges_of
 from state.routing.rangetold import RangeTold, bridged
-from state.routing.told import Reach, Told
+from state.routing.told import Told
 from state.storage.codec import decode, encode
 from state.strategies import Spec
 from tests.core.histories import RANGE_TABLES, config_text, events, points
@@ -161,7 +162,7 @@ def test_what_a_gap_bridges_is_counted() -> None:
 
 
 def test_a_change_too_long_for_a_channel_is_several_messages_that_make_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(told_module, "MOST_RANGES", 2)
+    monkeypatch.setattr(decision_module, "MOST_RANGES", 2)
     added, removed = ((0, 1), (3, 4), (6, 7)), ((10, 11),)
     messages = Reach(3, added, removed).messages(name(1), None, 1)
     assert [(m.added, m.removed) for m in messages] == [(added[:2], ()), (added[2:], ()), ((), removed)]

@@ -28,11 +28,11 @@ from state.protocol.arrivals import Arrival, Channel
 from state.protocol.commands import Tick
 from state.protocol.events import Context, Reject, read_line
 from state.protocol.messages import LOCAL, Publish
+from state.routing.decision import Decision
 from state.routing.link import Setup
 from state.routing.outcome import Outcome
 from state.routing.rangetold import RangeTold
 from state.routing.region import Region
-from state.routing.told import Decision
 
 FILE, CONTROL = Channel(0, 0, "events"), Channel(4, 0, "control")
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))

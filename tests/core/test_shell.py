@@ -31,14 +31,16 @@ from streaming.sources import COLUMNS, sort_records
 from streaming.step import Step
 from tests.core.histories import config_text, configs, events, points
 from tests.core.oracle import Oracle
+from tests.core.overlay import spread_out
 from tests.core.shell import Shell, cuts, forget
 
 LINE = parse(config_text([("b0", "b1"), ("b1", "b2")], '"auto"'))
 
 
 @pytest.fixture(autouse=True)
-def new_process() -> None:
+def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     forget()
+    spread_out(monkeypatch)
 
 
 def subscribe(broker: str, id: str, **more: Any) -> dict[str, Any]:

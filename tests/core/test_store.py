@@ -24,6 +24,7 @@ from state.storage.sealed import MAGIC
 from state.storage.store import Held, Setups, Store, from_row, to_row
 from state.strategies import negative_approx
 from tests.core.histories import config_text, configs, events
+from tests.core.overlay import spread_out
 from tests.core.stored import arrival_of, fields, setups_of
 
 CONTROL = Channel(4, 0, "control")
@@ -75,6 +76,7 @@ def batches(draw: st.DrawFn, config: Config) -> list[list[Arrival]]:
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rebuilds that take many steps even where little is kept."""
     monkeypatch.setattr(negative_approx, "STEP", 2)
+    spread_out(monkeypatch)
 
 
 @settings(max_examples=40)
