@@ -29,9 +29,10 @@ from state.protocol.commands import Tick
 from state.protocol.events import Context, Refused, Reject, read_line
 from state.protocol.messages import LOCAL
 from state.protocol.topics import Topics
+from state.routing.counters import Measure
 from state.routing.decision import Action
 from state.routing.outcome import Measured, Outcome
-from state.routing.region import Measure, Region
+from state.routing.region import Region
 from state.space import timestamp_text
 from state.storage.codec import encode
 from state.storage.rows import TABLES, Columns, Row, metrics_row, row_count, tables

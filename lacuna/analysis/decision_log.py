@@ -16,6 +16,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 
 from state.config import Config
@@ -120,11 +121,13 @@ def active_at(space: Space, rows: Sequence[Row], index: int) -> dict[Name, Boxes
     """Return what the neighbour had been told when row `index` of a link's rows was decided, without that row.
 
     A promotion comes before the cancel, or the new shape, that makes it necessary: make before break. It was decided
-    without the cancelled subscription, or with the new shape.
+    without the cancelled subscription, or with the new shape. (If many are promoted because of one event, most of them
+    come after it.)
     """
     before = list(rows[:index])
     if rows[index]["action"] == "promote":
-        before += [row for row in rows[index + 1 :] if row["action"] != "promote"][:1]
+        after = (row for row in rows[index + 1 :] if row["action"] != "promote")
+        before += [row for row in islice(after, 1) if row.get("cause") == rows[index].get("cause")]
     active = active_after(space, before)
     active.pop(name_of(rows[index]), None)
     return active

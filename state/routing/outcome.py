@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from state.protocol.events import Refused
 from state.protocol.messages import Name, Publish
-from state.protocol.reasons import Reason
 from state.routing.decision import Decision
 from state.routing.link import Setup
 from state.space import Keys
@@ -130,20 +129,3 @@ class Outcome:
         ]
         for k in np.argsort(items, kind="stable").tolist():
             yield *rows[k], int(items[k])
-
-
-MOST_CELLS = 2**63 - 1
-"""The highest count of bridged cells."""
-
-
-def count_decision(counts: Counter[str], decision: Decision) -> None:
-    """Add a decision to the counters of its link."""
-    counts[decision.action] += 1
-    if decision.reason is Reason.BUDGET:
-        counts["budget"] += 1
-    if decision.reason.is_audited:
-        counts["audited"] += 1
-        counts["wrong"] += decision.action != "withhold"
-        counts["promised"] += decision.bound or 0.0  # type: ignore[assignment]  # the one counter of fractions
-    if decision.ranges is not None:
-        counts["bridged"] = min(counts["bridged"] + decision.ranges.bridged, MOST_CELLS)

@@ -31,9 +31,8 @@ For runs in which link messages are interleaved at random, `feed` takes an arriv
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Literal
 
 import msgspec
 import numpy as np
@@ -48,26 +47,23 @@ from state.protocol.ledger import PORTION
 from state.protocol.messages import LOCAL, Message, Publish, RangeChange, Request, Subscribe, Unsubscribe
 from state.protocol.wire import EXPIRE, REBUILD, WORK, Input, Packed, pack, unpack
 from state.routing.broker import Broker, Effect, Weight
+from state.routing.counters import Counters, Measure, count_decision
 from state.routing.decision import Decision
 from state.routing.link import Link, Setup
 from state.routing.outcome import (
     Decided,
     Delivered,
     Ints,
-    Mask,
     Measured,
     Outcome,
     Reached,
     Routed,
     Run,
-    count_decision,
 )
 from state.space import timestamp_text
 
 Direction = tuple[str, str]
 """Sender and receiver."""
-Measure = Literal["never", "step", "item"]
-"""When rows of metrics are made: not at all, at the end of a step, or for every item."""
 NEVER = 1 << 63
 WORK_PER_TICK = 8
 """Parts of pending work (20 to 50 ms each in four attributes) that a tick does."""
@@ -98,7 +94,8 @@ class Region:
         measure: Measure = "step",
         logs: bool = True,
     ) -> None:
-        self.name, self.epoch, self._measure = name, epoch, measure
+        self.name, self.epoch = name, epoch
+        self._counters = Counters(measure)
         self.brokers = {broker: Broker(broker, links) for broker, links in setups.items()}
         self.clock = 0
         self.log: list[Input] | None = [] if logs else None
@@ -123,7 +120,6 @@ class Region:
     def _begin(self) -> None:
         self._outcome = Outcome()
         self._outgoing: dict[Direction, list[Packed]] = {}
-        self._counts: dict[tuple[int, str, str], Counter[str]] = {}
         self._run: list[tuple[int, str, str, Publish]] = []
 
     # steps
@@ -135,8 +131,8 @@ class Region:
             for arrival in arrivals:
                 self._arrive(arrival)
                 self._settle()
-                if self._measure == "item":
-                    self._measure_touched()
+                if self._counters.measure == "item":
+                    self._measure()
             self._flush()
         except InvariantError as error:
             raise InvariantError(f"{_place_of(arrival)}: {error}") from error
@@ -158,7 +154,7 @@ class Region:
         return self._end(0)
 
     def _end(self, batch: int) -> Outcome:
-        self._measure_touched()
+        self._measure()
         for direction, messages in self._outgoing.items():
             sender = self.senders[direction]
             frames = (sender.frame("letter", body, batch) for body in bodies_of_letters(messages))
@@ -257,7 +253,7 @@ class Region:
         for broker in self.brokers.values():
             for name, link in broker.links.items():
                 if command.concerns(f"{broker.name}>{name}") and link.prune(command.override):
-                    self._touch(item, broker.name, name)
+                    self._counters.of(item, broker.name, name)
 
     def _expire_due(self, settles: bool) -> None:
         """End what is due anywhere in the region, or a portion; it is recorded with the item that comes next."""
@@ -296,12 +292,12 @@ class Region:
             if decisions:
                 self._record(item, link, decisions)
         for link in effect.rebuilt:
-            self._touch(item, broker.name, link.setup.link)["rebuilds"] += 1
+            self._counters.of(item, broker.name, link.setup.link)["rebuilds"] += 1
 
     def _record(self, item: int, link: Link, decisions: list[Decision]) -> None:
         """Record what a link decided, and send it."""
         setup, told = link.setup, link.told
-        counts = self._touch(item, setup.broker, setup.link)
+        counts = self._counters.of(item, setup.broker, setup.link)
         active, passive = len(told.active), len(told.passive)
         for decision in decisions:
             if decision.records:
@@ -363,8 +359,8 @@ class Region:
         for name, here in self.brokers.items():
             if name in reached:
                 self._hand_out(run, here, reached[name])
-        if self._measure == "item":
-            self._measure_touched()
+        if self._counters.measure == "item":
+            self._measure()
 
     def _entered(self, run: Run, waiting: list[tuple[int, str, str, Publish]]) -> dict[str, Reached]:
         """Return where the publications of a run entered the region, by broker."""
@@ -389,12 +385,7 @@ class Region:
         wanted = link.heard.wants(points)
         false = link.heard.falsely(points, wanted)
         self._outcome.routes.append(Routed(run, link.setup, arrived, wanted))
-        for k, (goes, falsely) in self._by_item(run, arrived.index, wanted, false):
-            counts = self._touch(k, broker, link.setup.link)
-            counts["publications"] += len(goes)
-            counts["forwarded"] += (forwarded := int(goes.sum()))
-            counts["stopped"] += len(goes) - forwarded
-            counts["false_forwards"] += int(falsely.sum())
+        self._counters.considered(run, arrived.index, broker, link.setup.link, wanted, false)
         return arrived.only(np.flatnonzero(wanted))
 
     def _forward(self, run: Run, broker: str, link: str, going: Reached, reached: dict[str, Reached]) -> None:
@@ -416,13 +407,11 @@ class Region:
             kept = [k for k, name in enumerate(names) if not broker.ledger.is_over(name, self._late)]
             which, names = [which[k] for k in kept], [names[k] for k in kept]
         places = np.array(which, np.int64)
-        for k, (considered,) in self._by_item(run, arrived.index, np.ones(len(arrived.index), np.bool_)):
-            self._touch(k, broker.name, LOCAL)["publications"] += len(considered)
+        self._counters.each("publications", run, arrived.index, broker.name, LOCAL)
         if names:
             index = arrived.index[places]
             self._outcome.deliveries.append(Delivered(run, broker.name, index, names, arrived.hops[places]))
-            for k, (delivered,) in self._by_item(run, index, np.ones(len(names), np.bool_)):
-                self._touch(k, broker.name, LOCAL)["delivered"] += len(delivered)
+            self._counters.each("delivered", run, index, broker.name, LOCAL)
 
     def _route_one(self, item: int, broker: str, origin: str, publication: Publish) -> None:
         """Rule (P) at one broker for one publication; where it goes on, it waits on the channel."""
@@ -456,43 +445,22 @@ class Region:
 
     # counters
 
-    def _touch(self, item: int, broker: str, link: str) -> Counter[str]:
-        """Return the counters of a link: of this item where every item is measured, otherwise of the step."""
-        key = (item if self._measure == "item" else 0, broker, link)
-        counts = self._counts.get(key)
-        if counts is None:
-            counts = self._counts[key] = Counter()
-        return counts
-
     def _count_request(self, item: int, broker: Broker, request: Request) -> None:
-        kind = "subscribes" if request.asks else "unsubscribes"
-        for link in (LOCAL, *broker.links):
-            self._touch(item, broker.name, link)[kind] += 1
+        self._counters.request(item, broker.name, (LOCAL, *broker.links), request)
 
     def _count_false_positives(self, run: Run, broker: str, origin: str, index: Ints) -> None:
         """Count publications that the neighbour forwarded although nothing here wanted them."""
         false = self.brokers[broker].links[origin].false_positives(run.points[index])
         if false is not None:
-            for k, (falsely,) in self._by_item(run, index, false):
-                if falsely.any():
-                    self._touch(k, broker, origin)["false_positives"] += int(falsely.sum())
+            self._counters.each("false_positives", run, index, broker, origin, false)
 
-    def _by_item(self, run: Run, index: Ints, *masks: Mask) -> Iterator[tuple[int, tuple[Mask, ...]]]:
-        """Split masks over publications by item where every item is measured; otherwise give them whole."""
-        if self._measure != "item":
-            yield 0, masks
-            return
-        for k, item in enumerate(run.items[index].tolist()):
-            yield item, tuple(mask[k : k + 1] for mask in masks)
-
-    def _measure_touched(self) -> None:
+    def _measure(self) -> None:
         """Record the counters that have gathered, and how large those links are now."""
         outcome = self._outcome
-        for (item, broker, link), counts in self._counts.items():
-            if self._measure != "never":
+        for item, broker, link, counts in self._counters.take():
+            if self._counters.measure != "never":
                 outcome.metrics.append(Measured(item, broker, link, counts, self.brokers[broker].sizes(link)))
             outcome.counts.setdefault((broker, link), Counter()).update(counts)
-        self._counts.clear()
 
     # other
 

@@ -239,8 +239,8 @@ class Told:
         if not verdict.covered:
             forwarded = self._activate("forward", name, boxes, origin, verdict)
             promoted = [] if self._returns(name) else self._relieve(name)
-            if not promoted or self.leaving[name].waiting:
-                return self._finished([*promoted, self._tell(forwarded)])
+            if not promoted or self.leaving[name].waiting:  # told: a box around both
+                return self._finished([self._tell(forwarded), *promoted])
             self._deactivate(name)
             verdict = self._decide(boxes)
         if not verdict.covered:

@@ -16,8 +16,9 @@ import numpy as np
 
 from state.protocol.events import Refused
 from state.protocol.messages import Name
+from state.routing.counters import MOST_CELLS
 from state.routing.decision import Decision
-from state.routing.outcome import MOST_CELLS, Decided, Ints, Measured, Outcome
+from state.routing.outcome import Decided, Ints, Measured, Outcome
 from state.space import Space
 
 Row = dict[str, Any]

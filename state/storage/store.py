@@ -44,9 +44,10 @@ from state.protocol.commands import Override
 from state.protocol.messages import LOCAL
 from state.protocol.wire import Input
 from state.routing.broker import Broker
+from state.routing.counters import Measure
 from state.routing.heard import Learned
 from state.routing.link import Link, Setup
-from state.routing.region import Measure, Region
+from state.routing.region import Region
 from state.storage.codec import decode, describe, encode, keys_of, other_configuration
 from state.storage.columns import from_numbers, numbers
 from state.storage.sealed import MAGIC, Migrations, check_version, compress, damaged, decompress, read, seal, unseal

@@ -171,7 +171,7 @@ def test_a_subscription_that_comes_back_as_it_was_stays() -> None:
 def test_another_shape_is_told_together_with_the_one_that_leaves() -> None:
     there = crowd()
     decisions = there.subscribe("broad", box(2, SIDE, 1, SIDE))
-    assert [d.action for d in decisions] == ["promote", "promote", "forward"]
+    assert [d.action for d in decisions] == ["forward", "promote", "promote"]
     assert there.has[name("broad")] == (box(0, SIDE),)
     there.finish()
     assert there.has[name("broad")] == (box(2, SIDE, 1, SIDE),)

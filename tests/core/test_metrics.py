@@ -122,7 +122,7 @@ class Watched(Region):
 
     def _look(self, item: int, broker: str, origin: str, message: object, outcome: Outcome) -> Outcome:
         here = {LOCAL, *self.brokers[broker].links} - ({origin} - {LOCAL} if isinstance(message, Publish) else set())
-        places = {(broker, link) for link in here}
+        places = {(broker, link) for link in here if not outcome.rejects}
         places |= {(decided.setup.broker, decided.setup.link) for decided in outcome.decisions}
         places |= {place for place, counts in outcome.counts.items() if counts["false_positives"]}
         for place in places:

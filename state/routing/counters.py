@@ -1,0 +1,88 @@
+"""Counters: what happened on each link, as the numbers from which rows of `metrics` are made.
+
+They gather per step, or per item where every item is measured (`simulate --out`), and are taken away when the region
+makes its rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+from state.protocol.messages import Request
+from state.protocol.reasons import Reason
+from state.routing.decision import Decision
+from state.routing.outcome import Ints, Mask, Run
+
+Measure = Literal["never", "step", "item"]
+"""When rows of metrics are made: not at all, at the end of a step, or for every item."""
+MOST_CELLS = 2**63 - 1
+"""The highest count of bridged cells."""
+
+
+class Counters:
+    """The counters of a region's links that have gathered since they were taken."""
+
+    def __init__(self, measure: Measure) -> None:
+        self.measure = measure
+        self._counts: dict[tuple[int, str, str], Counter[str]] = {}
+
+    def of(self, item: int, broker: str, link: str) -> Counter[str]:
+        """Return the counters of a link: of this item where every item is measured, otherwise of the step."""
+        key = (item if self.measure == "item" else 0, broker, link)
+        counts = self._counts.get(key)
+        if counts is None:
+            counts = self._counts[key] = Counter()
+        return counts
+
+    def take(self) -> list[tuple[int, str, str, Counter[str]]]:
+        """Return all counters with their item, broker and link, and begin anew."""
+        gathered, self._counts = self._counts, {}
+        return [(*key, counts) for key, counts in gathered.items()]
+
+    def request(self, item: int, broker: str, links: Iterable[str], request: Request) -> None:
+        """Count a request that a broker took, on each of its links."""
+        kind = "subscribes" if request.asks else "unsubscribes"
+        for link in links:
+            self.of(item, broker, link)[kind] += 1
+
+    def considered(self, run: Run, index: Ints, broker: str, link: str, wanted: Mask, false: Mask) -> None:
+        """Count publications that were considered for a link, those that went, and those that nobody asked for."""
+        for item, (goes, falsely) in self._by_item(run, index, wanted, false):
+            counts = self.of(item, broker, link)
+            counts["publications"] += len(goes)
+            counts["forwarded"] += (forwarded := int(goes.sum()))
+            counts["stopped"] += len(goes) - forwarded
+            counts["false_forwards"] += int(falsely.sum())
+
+    def each(self, what: str, run: Run, index: Ints, broker: str, link: str, which: Mask | None = None) -> None:
+        """Count publications of a run, or those of them that a mask chooses."""
+        chosen = index if which is None else index[which]
+        if self.measure != "item":
+            if len(chosen) or which is None:
+                self.of(0, broker, link)[what] += len(chosen)
+            return
+        for item in run.items[chosen].tolist():
+            self.of(item, broker, link)[what] += 1
+
+    def _by_item(self, run: Run, index: Ints, *masks: Mask) -> Iterator[tuple[int, tuple[Mask, ...]]]:
+        """Split masks over publications by item where every item is measured; otherwise give them whole."""
+        if self.measure != "item":
+            yield 0, masks
+            return
+        for k, item in enumerate(run.items[index].tolist()):
+            yield item, tuple(mask[k : k + 1] for mask in masks)
+
+
+def count_decision(counts: Counter[str], decision: Decision) -> None:
+    """Add a decision to the counters of its link."""
+    counts[decision.action] += 1
+    if decision.reason is Reason.BUDGET:
+        counts["budget"] += 1
+    if decision.reason.is_audited:
+        counts["audited"] += 1
+        counts["wrong"] += decision.action != "withhold"
+        counts["promised"] += decision.bound or 0.0  # type: ignore[assignment]  # the one counter of fractions
+    if decision.ranges is not None:
+        counts["bridged"] = min(counts["bridged"] + decision.ranges.bridged, MOST_CELLS)
