@@ -34,6 +34,10 @@ cover it. Giving it back whole (Fig. 9) is safe but makes the negative space lar
 attributes what other active ones cover to them, so that inside the cancelled one the negative space is exact again
 (unless that makes more than `MOST_REPAIRED` rectangles: the rest then stays negative, which is safe too).
 
+Work. A change may look at so many nodes of the tree; splits and repairs beyond that are left out, which leaves more
+negative and is safe. Only what is given back must be complete: one look at the tree in the owner's hull. So the tree
+has a largest size, beyond which nothing is split.
+
 Drift. With every rectangle left unsplit or given back whole the negative space may grow beyond what is uncovered. How
 far cannot be known without recomputing it; `drifted` tells when the count has grown by a factor since the start, or
 the volume by a factor since its least.
@@ -49,7 +53,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from state.errors import InvariantError, StateError
-from state.geometry.cuts import NEGATIVE, CutTree, Numbers, Shape
+from state.geometry.cuts import MANY, NEGATIVE, CutTree, Numbers, Shape
 from state.kernels import kernel
 from state.space import Keys, Space
 
@@ -58,6 +62,10 @@ HEAD = 5
 """Numbers in front of the cuts in a dump: how many cuts, `_first`, `_unsplit`, and two doubles."""
 MOST_REPAIRED = 1 << 12
 """New rectangles of one repair: in many attributes it would make millions."""
+MOST_NODES = 1 << 19
+"""Nodes of the tree beyond which no rectangle is split: a look at all of them takes some ms."""
+PER_LEAF = 16
+"""Looks at a node that take as long as to find out the volume of a rectangle."""
 FEWEST, LEAST = 1024, 0.01
 """Drift below so many rectangles, or so little of the domain, is not worth a rebuild."""
 
@@ -81,9 +89,9 @@ class Attributed:
     >>> from state.space import Attribute
     >>> space = Space((Attribute("x", "int", 0, 9), Attribute("y", "int", 0, 9)))
     >>> kept = Attributed(space, by_overlap=True)
-    >>> kept.cover(1, Box((2, 2), (5, 5)).keys(), 2, "ratio"), kept.count
+    >>> kept.cover(1, Box((2, 2), (5, 5)).keys(), 2, "ratio")[0], kept.count
     (0, 1)
-    >>> kept.cover(1, Box((2, 2), (5, 5)).keys(), 3, "ratio"), kept.count
+    >>> kept.cover(1, Box((2, 2), (5, 5)).keys(), 3, "ratio")[0], kept.count
     (3, 4)
     """
 
@@ -102,41 +110,65 @@ class Attributed:
         """The part in `q` of the first negative rectangle that meets it."""
         return self._tree.gap(q)
 
+    def gap_within(self, q: Keys, looks: int) -> tuple[Keys | None, int]:
+        """Return the same and the looks left: -1 if it takes more, and then nothing is known."""
+        return self._tree.gap_within(q, looks)
+
     def rectangles(self) -> Keys:
         """The negative rectangles, as an array of boxes."""
         return self._tree.leaves(self._tree.domain, NEGATIVE)[1].copy()
 
-    def cover(self, owner: int, q: Keys, limit: int, select: Select) -> int:
-        """Subtract `q` from the best of the rectangles that it meets (Fig. 8); how many are new, at most `limit`."""
-        leaves, boxes = self._tree.leaves(q, NEGATIVE)
+    def cover(self, owner: int, q: Keys, limit: int, select: Select, looks: int = MANY) -> tuple[int, int]:
+        """Subtract `q` from the best of the rectangles that it meets (Fig. 8).
+
+        Returns how many are new, at most `limit`, and the looks left. Where it takes more looks, or where there are
+        MOST_NODES, rectangles stay as they are.
+        """
+        leaves, boxes, looks = self._tree.leaves_within(q, NEGATIVE, looks)
+        looks -= PER_LEAF * len(leaves)
+        if looks < 0:
+            self._unsplit += 1
+            return 0, -1
         pieces = (boxes[:, 0] < q[0]).sum(axis=1) + (boxes[:, 1] > q[1]).sum(axis=1)
         costs = np.maximum(pieces - 1, 0)
+        if self._tree.size > MOST_NODES:
+            costs[pieces > 0], limit = MANY, 0
         benefits = self._space.shares(_inside(boxes, q))
         chosen = _chosen(_order(benefits, costs, select), costs, limit)
         self._tree.paint(leaves[chosen], boxes[chosen], q, owner, by_overlap=self._by_overlap)
         self.share -= math.fsum(benefits[chosen].tolist())
         self._least = min(self._least, self.share)
         self._unsplit += len(leaves) - len(chosen)
-        return int(costs[chosen].sum())
+        return int(costs[chosen].sum()), looks
 
-    def give_back(self, owner: int, q: Keys) -> None:
-        """Make negative what is attributed to `owner` in its box `q` (Fig. 9, line 6)."""
-        leaves, boxes = self._tree.leaves(q, owner)
-        self.share += math.fsum(self._space.shares(_inside(boxes, q)).tolist())
-        self._tree.paint(leaves, boxes, q, NEGATIVE, by_overlap=self._by_overlap)
+    def give_back(self, owner: int, hull: Keys) -> None:
+        """Make negative what is attributed to `owner` (Fig. 9, line 6), whose boxes all lie in `hull`."""
+        leaves, boxes = self._tree.leaves(hull, owner)
+        self.share += math.fsum(self._space.shares(boxes).tolist())
+        self._tree.paint(leaves, boxes, self._tree.domain, NEGATIVE, by_overlap=self._by_overlap)
         self._unsplit += len(leaves)
 
-    def repair(self, q: Keys, owners: Numbers, boxes: Keys) -> None:
+    def repair(self, q: Keys, owners: Numbers, boxes: Keys, looks: int = MANY) -> int:
         """Attribute to others, given with their boxes that meet `q`, what of the negative space in `q` they cover.
 
-        Ends after `MOST_REPAIRED` new rectangles; what is not yet attributed stays negative.
+        Ends after `MOST_REPAIRED` new rectangles, or so many looks; what is not yet attributed stays negative. Returns
+        the looks left.
         """
-        before = self._negative_share(q)
-        self._tree.paint_each(q, boxes, owners, by_overlap=self._by_overlap, most=self.count + MOST_REPAIRED)
+        leaves, found, looks = self._tree.leaves_within(q, NEGATIVE, looks)
+        looks -= PER_LEAF * len(leaves)
+        if looks < 0 or self._tree.size > MOST_NODES:
+            return looks
+        before, most = self._shares_in(q, found), self.count + MOST_REPAIRED
+        _, looks = self._tree.paint_each(q, boxes, owners, by_overlap=self._by_overlap, most=most, looks=looks)
         self.share += self._negative_share(q) - before
+        return looks
 
     def _negative_share(self, q: Keys) -> float:
-        return math.fsum(self._space.shares(_inside(self._tree.leaves(q, NEGATIVE)[1], q)).tolist())
+        return self._shares_in(q, self._tree.leaves(q, NEGATIVE)[1])
+
+    def _shares_in(self, q: Keys, boxes: Keys) -> float:
+        """Return the natural volume of these boxes in `q`."""
+        return math.fsum(self._space.shares(_inside(boxes, q)).tolist())
 
     def begin(self) -> None:
         """Measure drift from here on."""

@@ -28,7 +28,7 @@ candidate can: thousands of small boxes, a grid.
 
 Nothing is kept besides the boxes, so memory is O(n) and cancelling a box costs nothing here; only what names the box in
 its certificate must be tested again. The problem is co-NP-hard in the number of attributes, so the work is bounded by a
-budget. Its unit is a candidate looked at, plus one for each cell, so it is the same on every machine. When it runs out
+budget. Its unit is a candidate looked at, plus CELL for each cell, so it is the same on every machine. When it runs out
 the answer is UNKNOWN, which everybody must treat as "not covered", and all of the budget counts as spent.
 
 The cells wait on an explicit stack. The candidates of a cell are a segment of one growing buffer. A waiting cell refers
@@ -58,6 +58,7 @@ FEW = 128  # candidates that are subtracted one by one, whatever their size; 256
 LARGE = 0.02  # of a cell: a candidate that is worth subtracting among many
 SWEPT = 8  # sweep slabs that are at least 1/SWEPT of the candidates
 SAMPLE = 512  # ends looked at for a median
+CELL = 16  # candidates that take as long to look at as the fixed part of a cell: staircases are cells of few candidates
 WHOLE = 0.999999  # slabs that sum up to this may cover the cell; rounded sums only steer
 CONTAINS, NONE = 2.0, -1
 
@@ -231,9 +232,9 @@ def cover(q: Keys, boxes: Keys, candidates: Slots, budget: int) -> tuple[int, Sl
         depth -= 1
         cell[:] = waiting[depth]
         begin, end = parent[depth]
-        if looked + 1 + end - begin > budget:
+        if looked + CELL + end - begin > budget:
             return UNKNOWN, used[:uses], cell, budget
-        looked += 1 + end - begin
+        looked += CELL + end - begin
         shared = depth > 0 and parent[depth - 1, 0] == begin and parent[depth - 1, 1] == end
         first = end if shared else begin
         buffer, used = _grown(buffer, first + end - begin), _grown(used, uses + 1)

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from state.errors import InvariantError, StateError
-from state.geometry.boxes import cut_order
+from state.geometry.boxes import SUBTRACTION, cut_order
 from state.kernels import kernel
 from state.space import Keys
 
@@ -48,8 +48,10 @@ Shape = NDArray[np.int8]
 
 
 @kernel
-def _first_negative(nodes: Nodes, q: Keys) -> np.int64:
-    """The first negative leaf that meets `q`, in the order of the tree, or -1.
+def _first_negative(nodes: Nodes, q: Keys, looks: int) -> tuple[np.int64, int]:
+    """Return the first negative leaf that meets `q`, in the order of the tree, or -1; and the looks left.
+
+    After `looks` looks at a node it is given up: no leaf, and -1 look is left.
 
     Most questions are this one, and it takes less time than the call: so places are unsigned, which spares numba the
     look whether they count from the end, and no box is kept on the way (see `_part`).
@@ -58,9 +60,13 @@ def _first_negative(nodes: Nodes, q: Keys) -> np.int64:
     waiting[0] = 0
     depth, one = np.uint64(1), np.uint64(1)
     while depth > 0:
+        if looks < 0:
+            return np.int64(-1), -1
         depth -= one
         node = waiting[depth]
+        looks -= 1
         while nodes[node, DIM] != LEAF:
+            looks -= 1
             i, cut = np.uint64(nodes[node, DIM]), nodes[node, CUT]
             if q[0, i] >= cut:
                 node = np.uint64(nodes[node, RIGHT])
@@ -72,8 +78,8 @@ def _first_negative(nodes: Nodes, q: Keys) -> np.int64:
                 depth += one
             node = np.uint64(nodes[node, LEFT])
         if nodes[node, LEFT] == NEGATIVE:
-            return np.int64(node)
-    return np.int64(-1)
+            return np.int64(node), max(looks, 0)
+    return np.int64(-1), max(looks, 0)
 
 
 @kernel
@@ -91,8 +97,11 @@ def _part(nodes: Nodes, leaf: int, q: Keys) -> Keys:
 
 
 @kernel
-def _leaves(nodes: Nodes, domain: Keys, q: Keys, colour: int) -> tuple[Numbers, Keys]:
-    """The leaves of one colour that meet `q`, with their boxes, in the order of the tree."""
+def _leaves(nodes: Nodes, domain: Keys, q: Keys, colour: int, looks: int) -> tuple[Numbers, Keys, int]:
+    """Return the leaves of one colour that meet `q`, with their boxes, in the order of the tree, and the looks left.
+
+    Ends as soon as there were more than `looks` looks at a node: -1 is left then, and some leaves are missing.
+    """
     d = q.shape[1]
     found, boxes = np.empty(16, np.int64), np.empty((16, 2, d), np.int64)
     stack, frames = np.empty(64, np.int64), np.empty((64, 2, d), np.int64)
@@ -103,7 +112,9 @@ def _leaves(nodes: Nodes, domain: Keys, q: Keys, colour: int) -> tuple[Numbers, 
         depth -= 1
         node = stack[depth]
         box[:] = frames[depth]
+        looks -= 1
         while nodes[node, DIM] != LEAF:
+            looks -= 1
             i, cut = nodes[node, DIM], nodes[node, CUT]
             if q[1, i] <= cut:
                 box[1, i] = cut
@@ -126,7 +137,9 @@ def _leaves(nodes: Nodes, domain: Keys, q: Keys, colour: int) -> tuple[Numbers, 
                 boxes = np.concatenate((boxes, np.empty_like(boxes)))
             found[count], boxes[count] = node, box
             count += 1
-    return found[:count], boxes[:count]
+        if looks < 0:
+            return found[:count], boxes[:count], -1
+    return found[:count], boxes[:count], looks
 
 
 @kernel
@@ -202,27 +215,38 @@ def _paint_all(
 
 @kernel
 def _repaint(
-    nodes: Nodes, used: int, domain: Keys, parts: Keys, old: int, new: int, by_overlap: bool, more: int
-) -> tuple[Nodes, int, int, int]:
-    """Paint all of one colour in these boxes in another; as `_paint_all`."""
+    nodes: Nodes, used: int, domain: Keys, parts: Keys, old: int, new: int, by_overlap: bool, more: int, looks: int
+) -> tuple[Nodes, int, int, int, int]:
+    """Paint all of one colour in these boxes in another; as `_paint_all`. Also returns the looks left, or -1."""
     negative, dead = 0, 0
     for k in range(len(parts)):
-        leaves, boxes = _leaves(nodes, domain, parts[k], old)
+        leaves, boxes, looks = _leaves(nodes, domain, parts[k], old, looks)
+        looks -= SUBTRACTION * len(leaves)
+        if looks < 0:
+            return nodes, used, negative, dead, -1
         nodes, used, added, freed = _paint_all(nodes, used, leaves, boxes, parts[k], new, by_overlap, more - negative)
         negative += added
         dead += freed
         if negative > more:
             break
-    return nodes, used, negative, dead
+    return nodes, used, negative, dead, looks
 
 
 @kernel
 def _paint_each(
-    nodes: Nodes, used: int, domain: Keys, q: Keys, boxes: Keys, colours: Numbers, by_overlap: bool, more: int
-) -> tuple[Nodes, int, int, int, NDArray[np.bool_]]:
+    nodes: Nodes,
+    used: int,
+    domain: Keys,
+    q: Keys,
+    boxes: Keys,
+    colours: Numbers,
+    by_overlap: bool,
+    more: int,
+    looks: int,
+) -> tuple[Nodes, int, int, int, int, NDArray[np.bool_]]:
     """Paint what is negative of `q` in each of these boxes, which all meet it, in their colours; as `_paint_all`.
 
-    Also returns for each box whether anything was painted.
+    Also returns the looks left, or -1, and for each box whether anything was painted.
     """
     negative, dead = 0, 0
     met = np.zeros(len(boxes), np.bool_)
@@ -231,7 +255,10 @@ def _paint_each(
         for i in range(q.shape[1]):
             part[0, i] = max(part[0, i], boxes[k, 0, i])
             part[1, i] = min(part[1, i], boxes[k, 1, i])
-        leaves, found = _leaves(nodes, domain, part, NEGATIVE)
+        leaves, found, looks = _leaves(nodes, domain, part, NEGATIVE, looks)
+        looks -= SUBTRACTION * len(leaves)
+        if looks < 0:
+            return nodes, used, negative, dead, -1, met
         nodes, used, fewer, freed = _paint_all(
             nodes, used, leaves, found, part, colours[k], by_overlap, more - negative
         )
@@ -240,7 +267,7 @@ def _paint_each(
         dead += freed
         if negative > more:
             break
-    return nodes, used, negative, dead, met
+    return nodes, used, negative, dead, looks, met
 
 
 @kernel
@@ -320,37 +347,55 @@ class CutTree:
 
     def gap(self, q: Keys) -> Keys | None:
         """The part in `q` of the first negative leaf that meets it. O(leaves on the way)."""
-        leaf = _first_negative(self._nodes, q)
+        leaf, _ = _first_negative(self._nodes, q, MANY)
         return None if leaf < 0 else _part(self._nodes, int(leaf), q)
+
+    def gap_within(self, q: Keys, looks: int) -> tuple[Keys | None, int]:
+        """Return the same and the looks left: -1 if there would be more, and then nothing is known."""
+        leaf, looks = _first_negative(self._nodes, q, looks)
+        return None if leaf < 0 else _part(self._nodes, int(leaf), q), looks
+
+    @property
+    def size(self) -> int:
+        """The number of nodes, dead ones included: a look at all of them is the most that a question takes."""
+        return self._used
 
     def leaves(self, q: Keys, colour: int) -> tuple[Numbers, Keys]:
         """The leaves of one colour that meet `q`, with their boxes, in the order of the tree. O(leaves that meet q)."""
-        return _leaves(self._nodes, self.domain, q, colour)
+        return _leaves(self._nodes, self.domain, q, colour, MANY)[:2]
+
+    def leaves_within(self, q: Keys, colour: int, looks: int) -> tuple[Numbers, Keys, int]:
+        """Return the same and the looks left: -1 if there would be more, and then some leaves are missing."""
+        return _leaves(self._nodes, self.domain, q, colour, looks)
 
     def paint(self, leaves: Numbers, boxes: Keys, q: Keys, colour: int, *, by_overlap: bool) -> None:
         """Give the part in `q` of these leaves, just found and of one colour, another: to or from NEGATIVE."""
         self._took(*_paint_all(self._nodes, self._used, leaves, boxes, q, colour, by_overlap, MANY))
 
-    def repaint(self, parts: Keys, old: int, new: int, *, by_overlap: bool, most: int = MANY) -> None:
-        """Give all of these boxes that has one colour another: to or from NEGATIVE.
+    def repaint(self, parts: Keys, old: int, new: int, *, by_overlap: bool, most: int = MANY, looks: int = MANY) -> int:
+        """Give all of these boxes that has one colour another: to or from NEGATIVE. Return the looks left.
 
-        Stops as soon as there are more than `most` negative leaves: what is painted then is of no use any more.
+        Stops as soon as there are more than `most` negative leaves: what is painted then is of no use any more. So it
+        does after `looks` looks at a node, and -1 is left.
         """
         more = most - self._negative
-        self._took(*_repaint(self._nodes, self._used, self.domain, parts, old, new, by_overlap, more))
-
-    def paint_each(
-        self, q: Keys, boxes: Keys, colours: Numbers, *, by_overlap: bool, most: int = MANY
-    ) -> NDArray[np.bool_]:
-        """Give what is negative of `q` in these boxes, which all meet it, the colour of the first box that has it.
-
-        Returns for each box whether there was anything. One call for many boxes, so it is as fast as it can be. Stops
-        as soon as there are more than `most` negative leaves.
-        """
-        more = most - self._negative
-        painted = _paint_each(self._nodes, self._used, self.domain, q, boxes, colours, by_overlap, more)
+        painted = _repaint(self._nodes, self._used, self.domain, parts, old, new, by_overlap, more, looks)
         self._took(*painted[:4])
         return painted[4]
+
+    def paint_each(
+        self, q: Keys, boxes: Keys, colours: Numbers, *, by_overlap: bool, most: int = MANY, looks: int = MANY
+    ) -> tuple[NDArray[np.bool_], int]:
+        """Give what is negative of `q` in these boxes, which all meet it, the colour of the first box that has it.
+
+        Returns for each box whether there was anything, and the looks left. One call for many boxes, so it is as fast
+        as it can be. Stops as soon as there are more than `most` negative leaves, or after `looks` looks at a node: -1
+        is left then.
+        """
+        more = most - self._negative
+        painted = _paint_each(self._nodes, self._used, self.domain, q, boxes, colours, by_overlap, more, looks)
+        self._took(*painted[:4])
+        return painted[5], painted[4]
 
     def _took(self, nodes: Nodes, used: int, negative: int, dead: int) -> None:
         self._nodes, self._used = nodes, used

@@ -28,7 +28,7 @@ is to subtract the active ones again from the largest to the smallest (2057; 555
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import inf, nextafter
 from typing import Protocol
 
@@ -43,6 +43,8 @@ from state.space import Keys
 
 COVERED = 1
 """The other colour of the tree's leaves."""
+LOOKS = 1 << 13
+"""Looks at a node of the tree that take as long as a change of the R-tree: 50 to 100 us."""
 
 
 class NegativeSpace(Protocol):
@@ -55,16 +57,22 @@ class NegativeSpace(Protocol):
     def gap(self, q: Keys) -> Keys | None:
         """A part of `q` that nothing covers, or None if all of `q` is covered."""
 
-    def cover(self, q: Keys, most: int = MANY) -> None:
-        """Subtract `q` (Fig. 6), or stop halfway as soon as there are more than `most` rectangles."""
+    def gap_within(self, q: Keys, looks: int) -> tuple[Keys | None, int]:
+        """Return the same as `gap` and the looks left: -1 if it takes more, and then nothing is known."""
 
-    def uncover(self, pieces: Keys, most: int = MANY) -> None:
-        """Give back boxes that nothing covers any more (Fig. 7, line 20), or stop halfway as `cover` does."""
+    def cover(self, q: Keys, most: int = MANY, looks: int = MANY) -> int:
+        """Subtract `q` (Fig. 6). Return the looks left.
 
-    def join(self, active: Keys, most: int = MANY) -> None:
+        Stops halfway as soon as there are more than `most` rectangles, or after so many looks: -1 is left then.
+        """
+
+    def uncover(self, pieces: Keys, most: int = MANY, looks: int = MANY) -> int:
+        """Give back boxes that nothing covers any more (Fig. 7, line 20). Returns and stops as `cover` does."""
+
+    def join(self, active: Keys, looks: int = MANY) -> None:
         """Make fewer rectangles of the same space, given all active boxes, the largest first.
 
-        Stops halfway as soon as there are more than `most` rectangles, as `cover` does.
+        All stays as it is where that takes more looks, or leaves more rectangles.
         """
 
     def rectangles(self) -> Keys:
@@ -97,20 +105,23 @@ class NegativeTree:
     def gap(self, q: Keys) -> Keys | None:
         return self._tree.gap(q)
 
-    def cover(self, q: Keys, most: int = MANY) -> None:
-        self._tree.repaint(q[None], NEGATIVE, COVERED, by_overlap=self._by_overlap, most=most)
+    def gap_within(self, q: Keys, looks: int) -> tuple[Keys | None, int]:
+        return self._tree.gap_within(q, looks)
 
-    def cover_all(self, boxes: Keys, most: int = MANY) -> NDArray[np.bool_]:
+    def cover(self, q: Keys, most: int = MANY, looks: int = MANY) -> int:
+        return self._tree.repaint(q[None], NEGATIVE, COVERED, by_overlap=self._by_overlap, most=most, looks=looks)
+
+    def cover_all(self, boxes: Keys) -> NDArray[np.bool_]:
         """Fig. 6 for a run of subscriptions, in one call: for each, whether it was *not* covered by those before it."""
-        colours = np.full(len(boxes), COVERED, np.int64)
-        return self._tree.paint_each(self._tree.domain, boxes, colours, by_overlap=self._by_overlap, most=most)
+        return _painted(self._tree, boxes, self._by_overlap, MANY, MANY)[0]
 
-    def uncover(self, pieces: Keys, most: int = MANY) -> None:
-        self._tree.repaint(pieces, COVERED, NEGATIVE, by_overlap=self._by_overlap, most=most)
+    def uncover(self, pieces: Keys, most: int = MANY, looks: int = MANY) -> int:
+        return self._tree.repaint(pieces, COVERED, NEGATIVE, by_overlap=self._by_overlap, most=most, looks=looks)
 
-    def join(self, active: Keys, most: int = MANY) -> None:
-        self._tree = CutTree(self._tree.domain)
-        self.cover_all(active, most)
+    def join(self, active: Keys, looks: int = MANY) -> None:
+        tree = CutTree(self._tree.domain)
+        if _painted(tree, active, self._by_overlap, self.count, looks)[1] >= 0 and tree.negative <= self.count:
+            self._tree = tree
 
     def rectangles(self) -> Keys:
         return self._tree.leaves(self._tree.domain, NEGATIVE)[1].copy()
@@ -133,6 +144,12 @@ class NegativeTree:
 
     def check(self) -> None:
         self._tree.check()
+
+
+def _painted(tree: CutTree, boxes: Keys, by_overlap: bool, most: int, looks: int) -> tuple[NDArray[np.bool_], int]:
+    """Paint all of these boxes covered; as `CutTree.paint_each`."""
+    colours = np.full(len(boxes), COVERED, np.int64)
+    return tree.paint_each(tree.domain, boxes, colours, by_overlap=by_overlap, most=most, looks=looks)
 
 
 class NegativeRtree:
@@ -164,24 +181,41 @@ class NegativeRtree:
 
     def gap(self, q: Keys) -> Keys | None:
         """The part in `q` of the lowest rectangle that meets it: the same whatever the R-tree's history."""
-        parts = [_intersection(self._rectangles[key], q) for key in self._meeting(q)]
+        return self._lowest(self._meeting(q), q)
+
+    def _lowest(self, met: Iterable[int], q: Keys) -> Keys | None:
+        parts = [_intersection(self._rectangles[key], q) for key in met]
         return min(parts, key=lambda part: part.tolist(), default=None)
 
-    def cover(self, q: Keys, most: int = MANY) -> None:
+    def gap_within(self, q: Keys, looks: int) -> tuple[Keys | None, int]:
+        met = list(self._meeting(q))
+        looks = max(-1, looks - LOOKS * (1 + len(met) // 16))
+        return (self._lowest(met, q), looks) if looks >= 0 else (None, -1)
+
+    def cover(self, q: Keys, most: int = MANY, looks: int = MANY) -> int:
         for key in list(self._meeting(q)):
-            if self.count > most:
-                return
             rectangle = self._rectangles.pop(key)
             self._index.delete(key, _outward(rectangle))
-            for piece in subtract(rectangle, q, by_overlap=self._by_overlap):
+            pieces = subtract(rectangle, q, by_overlap=self._by_overlap)
+            for piece in pieces:
                 self._insert(piece)
+            looks -= LOOKS * (1 + len(pieces))
+            if self.count > most or looks < 0:
+                break
+        return max(-1, looks)
 
-    def uncover(self, pieces: Keys, most: int = MANY) -> None:
+    def uncover(self, pieces: Keys, most: int = MANY, looks: int = MANY) -> int:
         for piece in pieces[: max(0, most - self.count) + 1]:
             self._insert(piece)
+            looks -= LOOKS
+            if looks < 0:
+                break
+        return max(-1, looks)
 
-    def join(self, active: Keys, most: int = MANY) -> None:
-        self._set(joined(self.rectangles()))
+    def join(self, active: Keys, looks: int = MANY) -> None:
+        rectangles = joined(self.rectangles())
+        if LOOKS * len(rectangles) <= looks:
+            self._set(rectangles)
 
     def rectangles(self) -> Keys:
         rows = sorted(rectangle.tolist() for rectangle in self._rectangles.values())

@@ -85,8 +85,9 @@ class Auto(Strategy):
             self.added(name, self.active.boxes(name))
 
     def _drop_if_many(self) -> None:
-        if self._negative is not None and (
-            self._negative.negative_rectangles > MOST_RECTANGLES or self.active.box_count > MOST_BOXES
+        kept = self._negative
+        if kept is not None and (
+            kept.exceeded or kept.negative_rectangles > MOST_RECTANGLES or self.active.box_count > MOST_BOXES
         ):
             self._stage, self._negative = DROPPED, None
 
@@ -98,6 +99,8 @@ class Auto(Strategy):
     def removed(self, name: Name, boxes: Boxes) -> None:
         if self._negative is not None:
             self._negative.removed(name, boxes)
+            if self._negative.exceeded:  # it stopped halfway, so the rectangles are not those of the active ones
+                self._stage, self._negative = DROPPED, None
 
     def dump(self) -> Dump:
         inner = Dump() if self._negative is None else self._negative.dump()

@@ -28,7 +28,7 @@ from dataclasses import replace
 import numpy as np
 
 from state.curves.cells import Grid
-from state.curves.hilbert import Cells
+from state.curves.hilbert import Cells, Ranges
 from state.curves.rangeindex import RangeIndex
 from state.errors import InvariantError
 from state.geometry.boxes import Boxes, stack
@@ -38,8 +38,10 @@ from state.space import Space
 from state.strategies.base import Strategy, Verdict
 from state.strategies.union import Union
 
-MOST = 32
-"""Ranges indexed for one subscription."""
+MOST, MOST_ASKED = 8, 32
+"""Ranges indexed for one subscription, by whose number the index grows; and ranges of a question."""
+MOST_CELLS = 64
+"""Boxes that become ranges one by one. More of them become the ranges of the box around them all."""
 MANY = 512
 """Candidates for which an inner strategy is built: 2 to 5 ms, as much as `union` takes for some 200,000 of them."""
 Build = Callable[[Space, BoxList], Strategy]
@@ -99,14 +101,23 @@ class Hybrid(Strategy):
         return self._in_order(self._meeting(boxes))
 
     def _meeting(self, boxes: Boxes) -> list[int]:
-        return self._index.meeting(self._grid.ranges(stack(boxes, self.space.dims), MOST)[0])
+        return self._index.meeting(self._ranges(self._cells(boxes), MOST_ASKED))
+
+    def _cells(self, boxes: Boxes) -> Cells:
+        return self._grid.cell_boxes(stack(boxes, self.space.dims))
+
+    def _ranges(self, cells: Cells, most: int) -> Ranges:
+        """Return at most so many ranges that hold all of these boxes of cells."""
+        if len(cells) > MOST_CELLS:
+            cells = np.stack((cells[:, 0].min(axis=0), cells[:, 1].max(axis=0)))[None]
+        return self._grid.curve.outer_ranges(cells, most)[0]
 
     def _in_order(self, places: list[int]) -> list[Name]:
         entries = sorted(entry for place in places if (entry := self._entries[place]) is not None)
         return [name for _, name in entries]
 
     def added(self, name: Name, boxes: Boxes) -> None:
-        self._enter(name, self._grid.cell_boxes(stack(boxes, self.space.dims)))
+        self._enter(name, self._cells(boxes))
 
     def _enter(self, name: Name, cells: Cells) -> None:
         place = self._free.pop() if self._free else len(self._entries)
@@ -115,13 +126,13 @@ class Hybrid(Strategy):
         self._entries[place] = (self._arrived, name)
         self._places[name] = place
         self._arrived += 1
-        self._index.add(self._grid.curve.outer_ranges(cells, MOST)[0], place)
+        self._index.add(self._ranges(cells, MOST), place)
 
     def removed(self, name: Name, boxes: Boxes) -> None:
         place = self._places.pop(name)
         self._entries[place] = None
         self._free.append(place)
-        self._index.remove(self._grid.ranges(stack(boxes, self.space.dims), MOST)[0], place)
+        self._index.remove(self._ranges(self._cells(boxes), MOST), place)
 
     def check(self) -> None:
         self._index.check()

@@ -14,6 +14,9 @@ dropped, and `union` decides on this link for good, as exactly, and with the rea
 
     kept ──── a change leaves more than `most`, or takes more than LOOKS ────▶ dropped
 
+A decision has LOOKS too; beyond them the subscription is forwarded for the reason "budget". Joining that takes more is
+given up, and tried again when the rectangles have doubled.
+
 This follows from the active subscriptions and their order alone, and is stored, so a replay drops them at the same
 message.
 """
@@ -39,10 +42,10 @@ FEWEST = 64
 MOST = {"tree": 1 << 16, "rtree": 1 << 12}
 """Rectangles that are kept by default. Measured, 4 to 12 attributes: a change at this number takes 6 ms in the tree,
 joining 8 ms; an insertion into the R-tree takes a thousand times as long as a leaf of the tree."""
-LOOKS = 1 << 24
-"""Looks at a piece of a cancelled subscription while those that remain are subtracted from it: about 50 ms."""
-MOST_JOINED = 1 << 15
-"""Active boxes beyond which nothing is joined: so many are subtracted again in 50 ms."""
+LOOKS = 1 << 20
+"""Looks at a rectangle, or at a piece of a cancelled subscription, for one event: 5 to 20 ms in the tree."""
+PER_BOX, PER_JOINED = 1 << 12, 1 << 6
+"""Looks that take as long as the fixed part of the work for one box of a change, and for one that is joined."""
 DROPPED = -1
 """Stored in the place of the rectangles; where they are kept, the last number is at least 1."""
 SPACES: dict[str, type[NegativeTree] | type[NegativeRtree]] = {"tree": NegativeTree, "rtree": NegativeRtree}
@@ -79,38 +82,44 @@ class Negative(Strategy):
         return self.decide_within(boxes, BUDGET)
 
     def decide_within(self, boxes: Boxes, budget: int) -> Verdict:
+        looks = LOOKS
         for box in boxes:
-            gap = self.negative.gap(box.keys())
+            gap, looks = self.negative.gap_within(box.keys(), looks)
             if gap is not None:
                 return Verdict(False, Reason.GAP, witness=Box.of(gap), nodes=1)
+            if looks < 0:
+                return Verdict(False, Reason.BUDGET, nodes=1)
         return certified(self.active, boxes, budget)
 
     def added(self, name: Name, boxes: Boxes) -> None:
+        looks = LOOKS
         for keys in keys_of(boxes):
             if not self.exceeded:
-                self.negative.cover(keys, self._most)
-                self._look()
+                looks = self.negative.cover(keys, self._most, looks)
+                self._look(looks)
         self._join()
 
     def removed(self, name: Name, boxes: Boxes) -> None:
+        looks = LOOKS
         for keys in keys_of(boxes):
-            others = self.active.boxes_meeting(keys)[1]
-            pieces, looks = subtract_each(keys, others, self._by_overlap, self._most, LOOKS)
-            self.exceeded |= looks < 0
             if not self.exceeded:
-                self.negative.uncover(pieces, self._most)
-                self._look()
+                others = self.active.table[self.active.meeting(keys)]
+                looks -= PER_BOX + len(others)
+                pieces, looks = subtract_each(keys, others, self._by_overlap, self._most, looks)
+                if looks >= 0:
+                    looks = self.negative.uncover(pieces, self._most, looks)
+                self._look(looks)
         self._join()
 
-    def _look(self) -> None:
-        self.exceeded |= self.negative.count > self._most
+    def _look(self, looks: int) -> None:
+        self.exceeded |= looks < 0 or self.negative.count > self._most
 
     def _join(self) -> None:
         due = self._joins and self.negative.count > 2 * max(self._joined, FEWEST)
-        if due and not self.exceeded and self.active.box_count <= MOST_JOINED:
-            self.negative.join(largest_first(self.space, self.active.all_keys()), self._most)
+        if due and not self.exceeded:
+            if self.active.box_count * PER_JOINED <= LOOKS:
+                self.negative.join(largest_first(self.space, self.active.all_keys()), LOOKS)
             self._joined = self.negative.count
-            self._look()
 
     def dump(self) -> Dump:
         numbers, small = self.negative.dump()

@@ -13,6 +13,9 @@ reason "possible gap".
 `unsubscribe` says what happens to what was attributed to a cancelled one: `approximate` makes it negative (Fig. 9);
 `exact` then attributes to others what they cover of it (the repair), and leaves less negative than is given back.
 
+Decisions and changes look at most LOOKS times at a node of the tree. A decision that takes more asks only whether
+single ones contain the subscription; a change that takes more leaves rectangles as they are.
+
 A **rebuild** recomputes the negative space from the active ones, the largest first. Active and passive stay what
 they are, so nothing is sent. It is due when the negative space has drifted (`drift`, a factor; 0: never by itself), or
 asked for by command, and is never in the way: it is made beside the space in use, a bounded part at each `rest`, and
@@ -22,23 +25,29 @@ be taken up has no part in the new space, not by a repair either: if it is cance
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from state.errors import InvariantError, StateError
 from state.geometry.attributed import Attributed, Select
-from state.geometry.boxes import Box, Boxes, meets
+from state.geometry.boxes import Box, Boxes, meets, stack
 from state.geometry.cover import subtract_all
 from state.geometry.cuts import NEGATIVE
 from state.matching.boxlist import BoxList
 from state.protocol.messages import Name
 from state.protocol.reasons import Reason
 from state.space import Keys, Space
-from state.strategies.base import BUDGET, Dump, Strategy, Verdict, certified, keys_of, said
+from state.strategies.base import BUDGET, Dump, Strategy, Verdict, certified, said
 
 STEP = 64
-"""Subscriptions that a rebuild takes up at one `rest`: 20 to 50 ms in four attributes."""
+"""Subscriptions that a rebuild takes up at one step, unless they take more than LOOKS."""
+LOOKS = 1 << 20
+"""Looks at a node of the tree for one event, counted for a decision and for a change: 15 to 30 ms each, measured."""
+PER_BOX, PER_NAME = 1 << 13, 1 << 6
+"""Looks that take as long as the fixed part of the work for one box, and for one other that meets it."""
 MOST = 2**62
 """More rectangles than there can be: keeps a bound within the whole numbers of a kernel."""
 
@@ -83,8 +92,11 @@ class NegativeApprox(Strategy):
         return self.decide_within(boxes, BUDGET)
 
     def decide_within(self, boxes: Boxes, budget: int) -> Verdict:
+        looks = LOOKS
         for box in boxes:
-            gap = self.negative.gap(box.keys())
+            gap, looks = self.negative.gap_within(box.keys(), looks)
+            if looks < 0:
+                return self._contained(boxes) or Verdict(False, Reason.BUDGET, nodes=1)
             if gap is not None:
                 return self._contained(boxes) or Verdict(False, Reason.POSSIBLE_GAP, witness=Box.of(gap), nodes=1)
         return certified(self.active, boxes, budget)
@@ -106,28 +118,43 @@ class NegativeApprox(Strategy):
         if self._next is not None:
             self._cover(self._next, name, len(self.active) - len(self._todo))
 
-    def _cover(self, kept: Attributed, name: Name, order: int) -> None:
-        """Let a subscription, the `order`-th, take its part of a negative space."""
+    def _cover(self, kept: Attributed, name: Name, order: int) -> int:
+        """Let a subscription, the `order`-th, take its part of a negative space. Return the looks that were left."""
         limit = max(0, self._k * order - kept.count) if self._dynamic else self._k
-        limit = min(limit, MOST)
+        limit, looks = min(limit, MOST), LOOKS
         for keys in self.active.keys(name):
-            limit -= kept.cover(self._numbers[name], keys, limit, self._select)
+            looks -= PER_BOX
+            if looks < 0:
+                break
+            created, looks = kept.cover(self._numbers[name], keys, limit, self._select, looks)
+            limit -= created
+        return max(0, looks)
 
     def removed(self, name: Name, boxes: Boxes) -> None:
-        number = self._numbers.pop(name)
-        for keys in keys_of(boxes):
-            self._uncover(self.negative, number, keys, {})
-            if self._next is not None and name not in self._todo:
-                self._uncover(self._next, number, keys, self._todo)
+        number, keys = self._numbers.pop(name), stack(boxes, self.space.dims)
+        self._uncover(self.negative, number, keys, {})
+        if self._next is not None and name not in self._todo:
+            self._uncover(self._next, number, keys, self._todo)
         self._todo.pop(name, None)
 
-    def _uncover(self, kept: Attributed, number: int, keys: Keys, waiting: dict[Name, None]) -> None:
+    def _uncover(self, kept: Attributed, number: int, boxes: Keys, waiting: dict[Name, None]) -> None:
         """Give back what was attributed to a cancelled one; those that wait for their turn in `kept` get none of it."""
-        kept.give_back(number, keys)
-        if self._repairs:
-            names, others = self.active.boxes_meeting(keys)
-            there = [k for k, name in enumerate(names) if name not in waiting]
-            kept.repair(keys, np.array([self._numbers[names[k]] for k in there], np.int64), others[there])
+        kept.give_back(number, np.stack((boxes[:, 0].min(axis=0), boxes[:, 1].max(axis=0))))
+        looks = LOOKS
+        for keys in boxes if self._repairs else ():
+            slots = self.active.meeting(keys)
+            looks -= PER_BOX + PER_NAME * len(slots)
+            if looks < 0:
+                break
+            looks = self._repair(kept, keys, slots, waiting, looks)
+
+    def _repair(
+        self, kept: Attributed, keys: Keys, slots: NDArray[np.int64], waiting: dict[Name, None], looks: int
+    ) -> int:
+        names = [self.active.owner(slot) for slot in slots.tolist()]
+        there = [k for k, name in enumerate(names) if name not in waiting]
+        numbers = np.array([self._numbers[names[k]] for k in there], np.int64)
+        return kept.repair(keys, numbers, self.active.table[slots[there]], looks)
 
     # the rebuild
 
@@ -151,9 +178,12 @@ class NegativeApprox(Strategy):
         if not self.rebuilding:
             return False
         self.rebuild()
-        for name in list(self._todo)[:STEP]:
+        looks = LOOKS
+        for name in list(islice(self._todo, STEP)):
+            if looks < 0:
+                break
             del self._todo[name]
-            self._cover(self._rebuilt, name, len(self.active) - len(self._todo))
+            looks -= LOOKS - self._cover(self._rebuilt, name, len(self.active) - len(self._todo))
         if self._todo:
             return False
         self.negative, self._next = self._rebuilt, None

@@ -32,5 +32,9 @@ def test_a_strategy_that_is_too_slow_is_left_out() -> None:
     assert "unfinished" in _measure(CASES[0], "union", 64, 0.0)
 
 
-def test_every_strategy_that_speaks_in_boxes_and_decides_is_measured() -> None:
-    assert set(STRATEGIES) == PARAMETERS.keys() - {"flood", "mics"}
+def test_ranges_are_measured_too() -> None:
+    assert "unfinished" not in _measure(CASES[0], "mics", 64, 60.0)
+
+
+def test_every_strategy_that_decides_is_measured() -> None:
+    assert set(STRATEGIES) == PARAMETERS.keys() - {"flood"}

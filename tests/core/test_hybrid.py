@@ -106,6 +106,22 @@ def test_too_many_candidates_are_decided_by_union_on_the_whole_list(monkeypatch:
         test_hybrid_answers_as_its_inner_strategy_does("auto", ["x1", "x2"])
 
 
+def test_the_box_around_many_boxes_finds_all_that_they_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("state.strategies.hybrid.MOST_CELLS", 0)
+    test_hybrid_answers_as_its_inner_strategy_does("auto", ["x1", "x2"])
+    space, active = naive.space_of(naive.Box((0, 0), (1024, 1024))), BoxList(2)
+    hybrid = Spec("hybrid").build(space, active)
+    assert isinstance(hybrid, Hybrid)
+    corners = tuple(naive.Box((x, y), (x + 8, y + 8)) for x in (0, 600) for y in (0, 600))
+    active.add(naive.name(0), corners)
+    hybrid.added(naive.name(0), corners)
+    assert hybrid.candidates((naive.Box((300, 300), (301, 301)),)) == [naive.name(0)]
+    assert hybrid.candidates((naive.Box((1000, 1000), (1001, 1001)),)) == []
+    active.remove(naive.name(0))
+    hybrid.removed(naive.name(0), corners)
+    hybrid.check()
+
+
 def test_only_what_shares_a_cell_is_looked_at() -> None:
     """Subscriptions in the corners of a large space: a question in one corner sees the ones there."""
     space, active = naive.space_of(naive.Box((0,) * 5, (1024,) * 5)), BoxList(5)

@@ -359,6 +359,42 @@ def test_joining_leaves_the_same_space_in_no_more_rectangles(kind: str, dims: in
         assert kind == "tree" or history.space.count <= before
 
 
+@both_kinds
+def test_joining_that_takes_too_long_leaves_all_as_it_is(kind: str) -> None:
+    rng = np.random.default_rng(5)
+    history = History(kind, "fixed", 3)
+    for _ in range(8):
+        history.cover(naive.random_box(rng, 3, SIZES[3]))
+    before = history.space.rectangles().tolist()
+    history.space.join(naive.stacked(list(history.small.values()), 3), 8)
+    assert history.space.rectangles().tolist() == before
+
+
+# Looks
+
+
+@both_kinds
+def test_a_question_ends_after_so_many_looks(kind: str) -> None:
+    history = History(kind, "fixed", 2)
+    for box in (keys((0, 0), (3, 6)), keys((3, 0), (6, 3))):
+        history.cover(box)
+    gap, left = history.space.gap_within(history.domain, 10**6)
+    assert gap is not None
+    assert np.array_equal(gap, history.space.gap(history.domain))
+    assert 0 <= left < 10**6
+    assert history.space.gap_within(keys((0, 0), (3, 6)), 10**6)[0] is None
+    assert history.space.gap_within(history.domain, 0) == (None, -1)
+
+
+@both_kinds
+def test_a_change_ends_after_so_many_looks(kind: str) -> None:
+    history = History(kind, "fixed", 2)
+    history.cover(keys((1, 1), (3, 3)))
+    assert history.space.cover(keys((0, 0), (5, 5)), looks=1) == -1
+    assert history.space.uncover(keys((1, 1), (3, 3))[None], looks=1) == -1
+    assert History(kind, "fixed", 2).space.cover(keys((1, 1), (3, 3)), looks=10**6) >= 0
+
+
 @given(naive.boxes(2, 5))
 def test_joined_rectangles_cannot_be_joined_further(boxes: Keys) -> None:
     space = NegativeTree(naive.domain(2), by_overlap=False)

@@ -112,6 +112,28 @@ def test_every_part_is_negative_or_attributed_and_nothing_uncovered_is_missed(
         random_steps(World(dims, {"k": k, "select": select, "unsubscribe": unsubscribe}), k, 40)
 
 
+@pytest.mark.parametrize("limit", ["negative_approx.LOOKS", "attributed.MOST_NODES"])
+@pytest.mark.parametrize("most", [0, 40, 10_000, 20_000])
+def test_with_few_looks_or_nodes_nothing_uncovered_is_missed(
+    limit: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = "state.strategies." if "LOOKS" in limit else "state.geometry."
+    monkeypatch.setattr(room + limit, most)
+    world = World(2, {"k": 5})
+    random_steps(world, 7, 60)
+    if "LOOKS" in limit and most == 0:
+        assert world.strategy.negative_rectangles == 1
+
+
+def test_a_tree_of_the_largest_size_is_not_split_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("state.geometry.attributed.MOST_NODES", 0)
+    world = World(2, {"k": 50})
+    world.add(np.array([[[1, 1], [3, 3]]]))
+    assert world.strategy.negative_rectangles == 1
+    world.add(world.domain[None])
+    assert world.strategy.negative_rectangles == 0
+
+
 @all_dims
 @every_select
 @pytest.mark.parametrize("order", ["overlap", "fixed"])
@@ -197,7 +219,7 @@ def test_figure_8_what_is_met_and_left_whole_would_have_cost_too_much() -> None:
     left = 0
     for owner in range(1, 40):
         q = naive.random_box(rng, 3, 9)
-        created = kept.cover(owner, q, 4, "ratio")
+        created, _ = kept.cover(owner, q, 4, "ratio")
         assert created <= 4
         for rectangle in kept.rectangles():
             if naive.meets(rectangle, q):

@@ -427,6 +427,34 @@ def test_the_streaming_shell_writes_the_same_rows(tmp_path: Path) -> None:
     assert sum(row["promised"] for row in metrics) == pytest.approx(0.96**10 * sum(row["audited"] for row in metrics))
 
 
+def test_minimizing_within_few_looks_leaves_rows_that_cover_as_well() -> None:
+    rng = np.random.default_rng(3)
+    q = naive.domain(2)
+    for looks in (0, 3, 20):
+        low = rng.integers(0, 6, (30, 2))
+        boxes = np.stack((low, low + rng.integers(1, 4, (30, 2))), axis=1)
+        rows, left, spared = ConflictTable(q, meeting(q, boxes)).minimized_within(looks)
+        assert spared <= looks
+        assert sorted(rows.tolist()) == list(range(len(meeting(q, boxes))))
+        assert naive.covered(q, meeting(q, boxes)[rows[:left]]) == naive.covered(q, boxes)
+
+
+def test_work_beyond_the_limit_is_forwarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With enough looks it is found probably covered, with one fewer of each kind it is not decided."""
+    halves = (Box((0, 0), (100, 60)), Box((0, 40), (100, 100)))
+    q = (Box((0, 10), (100, 90)),)
+    assert strategy_on([*halves]).decide(q).reason is Reason.PROBABLY_COVERED
+    for limit in (probabilistic.PER_BOX - 1, probabilistic.PER_BOX + 2, probabilistic.PER_BOX + 2 + 8 * 16 + 10):
+        monkeypatch.setattr(probabilistic, "WORK", limit)
+        assert strategy_on([*halves]).decide(q).reason is Reason.BUDGET
+
+
+def test_a_certificate_of_too_many_is_forwarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    halves = (Box((0, 0), (100, 60)), Box((0, 40), (100, 100)))
+    monkeypatch.setattr(probabilistic, "MOST_COVERERS", 1)
+    assert strategy_on([*halves]).decide((Box((0, 10), (100, 90)),)).reason is Reason.BUDGET
+
+
 def test_proofs_have_the_bound_0() -> None:
     verdict = strategy_on([SQUARE]).decide((Box((1, 1), (5, 5)),))
     assert verdict == Verdict(True, Reason.COVERED_BY_ONE, (name(0),), nodes=1)

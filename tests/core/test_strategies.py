@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from state.errors import ConfigError, StateError
 from state.geometry.boxes import Box, Boxes, stack, unstack
+from state.geometry.cover import CELL
 from state.matching.boxlist import BoxList
 from state.protocol.messages import Name
 from state.space import Keys
@@ -28,6 +29,7 @@ from state.strategies import (
     auto,
     negative,
 )
+from state.strategies.base import ASKING
 from tests.core import naive
 from tests.core.naive import keys, name
 
@@ -361,12 +363,15 @@ def strips(world: World, count: int) -> Box:
     return Box((0,) * world.dims, (count, *[world.size] * (world.dims - 1)))
 
 
-@pytest.mark.parametrize(("spec", "dims"), [(Spec("union", (("budget", 6),)), 2), (Spec("auto", (("budget", 6),)), 4)])
+SMALL = (("budget", CELL + 5),)
+
+
+@pytest.mark.parametrize(("spec", "dims"), [(Spec("union", SMALL), 2), (Spec("auto", SMALL), 4)])
 def test_a_question_beyond_the_budget_is_forwarded_for_that_reason(spec: Spec, dims: int) -> None:
     world = World(spec, dims)
     q = strips(world, 3)
     verdict = world.strategy.decide((q,))
-    assert verdict == Verdict(False, "budget", nodes=6)
+    assert verdict == Verdict(False, "budget", nodes=CELL + 5)
     assert world.strategy.decide((Box(q.lo, (2, *q.hi[1:])),)).covered
 
 
@@ -375,7 +380,8 @@ TWO = (Box((0, 0), (2, 6)), Box((2, 0), (4, 6)))
 
 @pytest.mark.parametrize("strategy", ["union", "auto"])
 def test_all_boxes_of_a_subscription_share_one_budget(strategy: str) -> None:
-    for budget, expected in ((9, (False, "budget", 9)), (10, (True, "covered by several", 10))):
+    need = 2 * (CELL + 4) + ASKING
+    for budget, expected in ((need - 1, (False, "budget", need - 1)), (need, (True, "covered by several", need))):
         world = World(Spec(strategy, (("budget", budget),)), 2)
         strips(world, 4)
         verdict = world.strategy.decide(TWO)
@@ -534,11 +540,11 @@ def ask_everything(world: World) -> None:
 
 
 def test_auto_goes_from_easy_to_kept_to_dropped_and_is_exact_in_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auto, "HARD", 4)
+    monkeypatch.setattr(auto, "HARD", CELL + 4)
     monkeypatch.setattr(auto, "MOST_RECTANGLES", 6)
     world = World(Spec("auto"), 2)
     world.subscribe(keys((0, 5), (6, 6))[None])
-    world.decide((world.domain,))
+    world.decide((Box((0, 5), (6, 6)),))
     assert (stage(world.strategy), world.strategy.negative_rectangles) == (auto.EASY, None)
     hard = strips(world, 5)
     assert world.decide((hard,)).covered

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from state.config import parse as parse_config
 from state.filters import pruning, trees
+from state.filters import where as reading
 from state.filters.trees import EVERYTHING, Filter, Leaf, holds, of_boxes, to_text
 from state.filters.where import MOST_OF_RANGES, asked, parse
 from state.geometry.boxes import Boxes, boxes_where
@@ -438,6 +439,20 @@ def test_filters_up_to_the_limits_are_read() -> None:
     for where, exact in ((between, True), (among, False), (alternatives, True)):
         got = asked(line, where)
         assert (got.exact is not None) == exact and 1 <= len(got.boxes) <= 64
+
+
+def test_a_mistake_is_explained_without_building_filters_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    line, counted = Space((Attribute("n", "int", 0, 9),)), []
+    among = reading._among
+
+    def counting(*given: Any) -> Any:
+        counted.append(given)
+        return among(*given)
+
+    monkeypatch.setattr(reading, "_among", counting)
+    with pytest.raises(ValueRefused, match=r"at character 16: '\(' is not allowed here; allowed are AND, OR, the end"):
+        asked(line, "n = 1 OR n = 2 (")
+    assert len(counted) <= 2
 
 
 def test_fitting_takes_few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,10 @@ of `delta` and the bounds add up.
           │
     rho, d guesses ──▶ a witness: NO    none: YES, probably; the rows left are the coverers
 
+All of it has one budget for an event, WORK looks at a row, so that no subscription takes long whatever it is compared
+with. MCS may end early: what is left covers as well. Where the guesses would end early, or the next box of the
+subscription finds no looks left, the subscription is forwarded for the reason "budget".
+
 When one of the coverers is cancelled or its time to live passes, the subscription is decided again, so that a wrong YES
 lasts no longer than they do: where a loss matters, give subscriptions a `ttl`, as the paper suggests.
 
@@ -30,19 +34,26 @@ from hashlib import blake2b
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from state.geometry.boxes import Box, Boxes
 from state.matching.boxlist import BoxList
 from state.protocol.messages import Name
 from state.protocol.reasons import Reason
 from state.space import Keys, Space
-from state.strategies.base import Strategy, Verdict, certified, merged, said
+from state.strategies.base import MOST_COVERERS, Strategy, Verdict, certified, merged, said
 from state.strategies.probabilistic.conflict import ConflictTable
-from state.strategies.probabilistic.rspc import Shares, around, bound, guess, guesses, least_share, shares
+from state.strategies.probabilistic.rspc import Shares, around, bound, guess_within, guesses, least_share, shares
 
 DELTA = 1e-6
 TRIALS = 10_000
 SAMPLE = 8
+WORK = 1 << 20
+"""Looks at a row for one event, all boxes of a subscription together: 10 to 20 ms."""
+PER_BOX = 1 << 13
+"""Looks that take as long as the fixed part of a decision about one box: 100 us."""
+PER_END = 16
+"""Looks that take as long as to sort one row by one of its ends."""
 ROUNDING = 1 + 1e-9
 
 
@@ -79,43 +90,62 @@ class Probabilistic(Strategy):
 
     def decide(self, boxes: Boxes) -> Verdict:
         answers: list[Answer] = []
-        work = 0
+        work, looks = 0, WORK
         for box in boxes:
-            answer = self._answer(box.keys(), self.delta / len(boxes))
+            answer, looks = self._answer(box.keys(), self.delta / len(boxes), looks)
+            if answer is None:
+                return Verdict(False, Reason.BUDGET, nodes=work)
             work += answer.work
             if answer.witness is not None:
                 return Verdict(False, Reason.GAP, witness=answer.witness, nodes=work)
             answers.append(answer)
         coverers = merged([answer.coverers for answer in answers])
         wrong = min(1.0, sum(answer.bound for answer in answers))
+        if wrong > self._most_wrong or len(coverers) > MOST_COVERERS:
+            return Verdict(False, Reason.BUDGET, nodes=work)
         if wrong == 0:
             return Verdict(True, said(coverers), coverers, nodes=work)
-        if wrong > self._most_wrong:
-            return Verdict(False, Reason.BUDGET, nodes=work)
         verdict = Verdict(True, Reason.PROBABLY_COVERED, coverers, nodes=work, bound=wrong)
         return self._audited(boxes, verdict) if self.audit else verdict
 
-    def _answer(self, q: Keys, delta: float) -> Answer:
+    def _answer(self, q: Keys, delta: float, looks: int) -> tuple[Answer | None, int]:
+        """Return the answer about one box, None if it takes more than `looks`, and the looks left."""
+        if looks < PER_BOX:
+            return None, 0
         slots = self.active.meeting(q)
+        looks -= PER_BOX + len(slots)
         table = ConflictTable(q, self.active.table[slots])
         one = table.container()
         if one is not None:
-            return Answer(None, (self.active.owner(int(slots[one])),), work=len(slots))
+            return Answer(None, (self.active.owner(int(slots[one])),), work=len(slots)), looks
         if table.open():
-            return Answer(table.witness(table.few_first()), work=len(slots))
-        rows, left = table.minimized()
+            return Answer(table.witness(table.few_first()), work=len(slots)), looks
+        looks -= PER_END * table.defined.size
+        return self._minimized(table, slots, delta, looks) if looks > 0 else (None, 0)
+
+    def _minimized(
+        self, table: ConflictTable, slots: NDArray[np.int64], delta: float, looks: int
+    ) -> tuple[Answer | None, int]:
+        """Go on where the table alone gives no answer."""
+        q = table.q
+        half = looks // 2
+        rows, left, spared = table.minimized_within(half)
+        looks = half + spared
         if left == 0:
-            return Answer(table.witness(rows), work=len(slots))
+            return Answer(table.witness(rows), work=len(slots)), looks
         others = table.boxes[rows[:left]]
         taken = shares(self.space, q, others)
         rho = least_share(q, others, taken, True)
         point = np.empty(q.shape[1])
-        made = guess(_largest_first(taken), self._seed(q), int(min(guesses(delta, rho), self.trials)), point)
+        trials = int(min(guesses(delta, rho), self.trials))
+        made, looks = guess_within(_largest_first(taken), self._seed(q), trials, looks, point)
         if made < 0:
             begin = around(point, q, others, taken)
-            return Answer(table.witness(rows[left:], begin), work=len(slots) - made)
+            return Answer(table.witness(rows[left:], begin), work=len(slots) - made), looks
+        if made < trials:
+            return None, 0
         owners = dict.fromkeys(self.active.owner(slot) for slot in slots[rows[:left]].tolist())
-        return Answer(None, tuple(owners), bound(rho, made), len(slots) + made)
+        return Answer(None, tuple(owners), bound(rho, made), len(slots) + made), looks
 
     def _seed(self, q: Keys) -> int:
         """Where the guesses for a box begin."""

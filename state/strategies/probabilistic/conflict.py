@@ -30,7 +30,9 @@ those are exactly the ones chosen before it now, so an entry is always left (`co
 
 Half-open integers: "x < low" is [q.lo, low), "x > high" is [high, q.hi). Finding all free entries takes, per attribute,
 the two highest `high` and the two lowest `low` (a row does not conflict with itself), so a pass is O(k d), not the
-O(k^2 d^2) of the paper.
+O(k^2 d^2) of the paper. Rows are sorted once by each end, so that the next highest and lowest are found when a row is
+taken out: O(k d log k) in all. There may be k passes, so the looks at a row have a limit. Beyond it some redundant rows
+stay, which is right all the same.
 """
 
 from __future__ import annotations
@@ -45,6 +47,8 @@ from state.space import Keys
 
 Rows = NDArray[np.int64]
 NOBODY = -1
+MANY = 2**62
+"""More looks than can be made."""
 
 
 @kernel
@@ -60,21 +64,32 @@ def defined(q: Keys, boxes: Keys) -> NDArray[np.bool_]:
 
 
 @kernel
-def _extremes(entry: int, boxes: Keys, table: NDArray[np.bool_], here: NDArray[np.bool_], best: Rows) -> None:
-    """Write the two rows that an entry of this kind is compared with: highest `high`, or lowest `low`."""
+def _by_extreme(entry: int, boxes: Keys, table: NDArray[np.bool_]) -> Rows:
+    """Return the rows with an entry of this kind, the highest `high` first, or the lowest `low` first."""
     i, above = entry >> 1, entry & 1
-    best[0] = best[1] = NOBODY
-    for r in range(len(boxes)):
-        if not here[r] or not table[r, entry]:
-            continue
-        value = boxes[r, above, i]
-        for place in range(2):
-            other = best[place]
-            if other == NOBODY or (value > boxes[other, 1, i] if above else value < boxes[other, 0, i]):
-                if place == 0:
-                    best[1] = best[0]
-                best[place] = r
-                break
+    rows = np.flatnonzero(table[:, entry])
+    order = np.argsort(boxes[:, above, i][rows], kind="mergesort")
+    return rows[order[::-1]] if above else rows[order]
+
+
+@kernel
+def _next_here(order: Rows, place: int, here: NDArray[np.bool_]) -> int:
+    """Return the first place from `place` on whose row is still there."""
+    while place < len(order) and not here[order[place]]:
+        place += 1
+    return place
+
+
+@kernel
+def _extremes(order: Rows, places: Rows, here: NDArray[np.bool_], best: Rows) -> None:
+    """Write the two rows that an entry is compared with: the first two that are still there.
+
+    `places` are where they were last; rows only go, so it never moves back: O(rows) in all.
+    """
+    places[0] = _next_here(order, places[0], here)
+    places[1] = _next_here(order, max(places[1], places[0] + 1), here)
+    for k in range(2):
+        best[k] = order[places[k]] if places[k] < len(order) else NOBODY
 
 
 @kernel
@@ -101,24 +116,27 @@ def _redundant(r: int, left: int, boxes: Keys, table: NDArray[np.bool_], counts:
 
 
 @kernel
-def minimized(boxes: Keys, table: NDArray[np.bool_]) -> tuple[Rows, int]:
-    """Algorithm 2: the rows in the order in which a witness is made of them, and how many of them are left.
+def minimized(boxes: Keys, table: NDArray[np.bool_], looks: int) -> tuple[Rows, int, int]:
+    """Algorithm 2: the rows in the order in which a witness is made of them, how many are left, and the looks left.
 
-    First the rows that are left, in their order, then those taken out, the last one first.
+    First the rows that are left, in their order, then those taken out, the last one first. Ends early when there were
+    so many looks at a row; some of those left may be redundant then.
     """
     k, entries = table.shape
     here = np.ones(k, np.bool_)
     counts = np.zeros(k, np.int64)
-    best = np.empty((entries, 2), np.int64)
+    best, places = np.empty((entries, 2), np.int64), np.zeros((entries, 2), np.int64)
+    orders = [_by_extreme(entry, boxes, table) for entry in range(entries)]
     for entry in range(entries):
         for r in range(k):
             counts[r] += table[r, entry]
-        _extremes(entry, boxes, table, here, best[entry])
+        _extremes(orders[entry], places[entry], here, best[entry])
     sequence = np.empty(k, np.int64)
     left, changed = k, True
-    while changed:
+    while changed and looks >= 0:
         changed = False
         for r in range(k):
+            looks -= 1
             if not here[r] or not _redundant(r, left, boxes, table, counts, best):
                 continue
             here[r], changed = False, True
@@ -126,13 +144,13 @@ def minimized(boxes: Keys, table: NDArray[np.bool_]) -> tuple[Rows, int]:
             sequence[left] = r
             for entry in range(entries):
                 if best[entry, 0] == r or best[entry, 1] == r:
-                    _extremes(entry, boxes, table, here, best[entry])
+                    _extremes(orders[entry], places[entry], here, best[entry])
     at = 0
     for r in range(k):
         if here[r]:
             sequence[at] = r
             at += 1
-    return sequence, left
+    return sequence, left, max(looks, 0)
 
 
 @kernel
@@ -185,7 +203,11 @@ class ConflictTable:
 
     def minimized(self) -> tuple[Rows, int]:
         """MCS: the rows left first, then those taken out, and how many are left."""
-        return minimized(self.boxes, self.defined)
+        return self.minimized_within(MANY)[:2]
+
+    def minimized_within(self, looks: int) -> tuple[Rows, int, int]:
+        """MCS that ends early after so many looks at a row; also returns the looks left."""
+        return minimized(self.boxes, self.defined, looks)
 
     def few_first(self) -> Rows:
         """The rows in the order in which Corollary 3 makes a witness of them."""

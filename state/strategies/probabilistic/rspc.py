@@ -40,6 +40,8 @@ Shares = NDArray[np.float64]
 """Boxes `(k, 2, d)` as shares of s: 0 where it begins, 1 where it ends."""
 
 STEP = 2.0**-53
+MANY = 2**62
+"""More looks than can be made."""
 LEAST = 5e-324
 """The smallest number above 0: guesses may make a YES as good as certain, but they prove nothing."""
 _FLIP = np.int64(2**63 - 1)
@@ -134,10 +136,11 @@ def _mixed(counter: np.uint64) -> np.uint64:
 
 
 @kernel
-def guess(taken: Shares, seed: int, trials: int, point: NDArray[np.float64]) -> int:
-    """Algorithm 1: guess up to `trials` points; returns how many were made, and leaves the last in `point`.
+def guess_within(taken: Shares, seed: int, trials: int, looks: int, point: NDArray[np.float64]) -> tuple[int, int]:
+    """Algorithm 1: guess up to `trials` points; returns how many were made, and the looks left.
 
-    If the last one is a witness the number is negative: minus the number of guesses.
+    The last point is left in `point`. If it is a witness the number is negative: minus the number of guesses. After
+    `looks` looks at a box it ends with fewer than `trials` guesses, and no look is left.
     """
     k, _, d = taken.shape
     counter = np.uint64(seed)
@@ -147,6 +150,7 @@ def guess(taken: Shares, seed: int, trials: int, point: NDArray[np.float64]) -> 
             point[i] = np.float64(_mixed(counter) >> np.uint64(11)) * STEP
         held = False
         for r in range(k):
+            looks -= 1
             held = True
             for i in range(d):
                 if point[i] < taken[r, 0, i] or point[i] >= taken[r, 1, i]:
@@ -155,8 +159,16 @@ def guess(taken: Shares, seed: int, trials: int, point: NDArray[np.float64]) -> 
             if held:
                 break
         if not held:
-            return -made
-    return trials
+            return -made, max(looks, 0)
+        if looks < 0:
+            return made - 1, 0
+    return trials, looks
+
+
+@kernel
+def guess(taken: Shares, seed: int, trials: int, point: NDArray[np.float64]) -> int:
+    """Algorithm 1 without a limit of looks."""
+    return guess_within(taken, seed, trials, MANY, point)[0]
 
 
 @kernel
