@@ -4,6 +4,10 @@ Each case is data: subscriptions that become active, then events. Each runs unde
 with 10,000 and with 100,000 active subscriptions. Every event is measured, also those that fill the link. Under `mics`
 the link speaks in ranges (`rangetold`), and nothing is passive there; otherwise its events are the same.
 
+With an event belongs the part of pending work that a broker does at the same time; then the work that is left is done
+part by part, and each is measured like an event. One more case is a whole region in which many subscriptions end at one
+moment.
+
 * `worst_event_ms` (at most 50): CPU time of the longest event of all cases, strategies and sizes.
 * `worst_event_growth_100k_vs_10k` (at most 2): the longest event at 100,000 over the longest at 10,000.
 * `worst_event_mb` (at most 64): the most memory that one event adds at its peak.
@@ -22,16 +26,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from bench.report import Report, Step
 from state.geometry.boxes import Box, Boxes
 from state.geometry.boxindex import BoxIndex, Sizes
-from state.protocol.messages import LOCAL, Name
+from state.protocol.arrivals import Arrival, Channel
+from state.protocol.messages import LOCAL, Message, Name, Publish, Stamp, Subscribe
 from state.protocol.reasons import Reason
+from state.routing.link import Setup
 from state.routing.rangetold import RangeTold
+from state.routing.region import Region
 from state.routing.told import Told
 from state.space import Attribute, Keys, Space
 from state.strategies import Spec
@@ -58,6 +65,7 @@ class Case:
     active: Callable[[int], Keys]
     """The boxes of the active subscriptions, given about how many there are to be."""
     events: Callable[[int], Iterator[Event]]
+    covering: Literal["lazy", "active"] = "lazy"
 
 
 def run(step: Step, *, quick: bool) -> Report:
@@ -71,6 +79,9 @@ def run(step: Step, *, quick: bool) -> Report:
             _load_tiles(case.dims)
             _measure(case, strategy, WARM, ALLOWANCE)  # loads the kernels
             rows += [_measure(case, strategy, size, ALLOWANCE) for size in sizes]
+    step("many end at once")
+    _measure_ends(WARM)
+    rows += [_measure_ends(size) for size in sizes]
     worst = {size: max(row["worst_ms"] for row in rows if row["size"] == size) for size in sizes}
     report.add("worst_event_ms", max(worst.values()), "at most 50")
     report.add("worst_event_growth_100k_vs_10k", worst[sizes[1]] / worst[sizes[0]], "at most 2")
@@ -94,13 +105,15 @@ def _load_tiles(dims: int) -> None:
 
 
 def _measure(case: Case, strategy: str, size: int, allowance: float) -> dict[str, Any]:
-    spec = Spec(strategy)
+    spec = Spec(strategy, covering=case.covering)
     told: Link = (RangeTold if spec.by_ranges else Told)(_space(case.dims), spec)
     gc.collect()
     gc.disable()
     try:
         filling, done = _fill(told, case.active(size), allowance)
         took = [_event(told, event) for event in case.events(size)] if done else []
+        while done and told.working:
+            took.append(_event(told, lambda link: link.work()))
     finally:
         gc.enable()
     return {
@@ -130,9 +143,41 @@ def _fill(told: Link, boxes: Keys, allowance: float) -> tuple[float, bool]:
 
 
 def _cpu_ms(told: Link, event: Event) -> float:
+    """Return the CPU time of an event, and of the part of pending work that a broker does with it."""
     began = time.process_time_ns()
     event(told)
+    if told.working:
+        told.work()
     return (time.process_time_ns() - began) / 1e6
+
+
+def _measure_ends(size: int) -> dict[str, Any]:
+    """So many subscriptions of one broker end at one moment; then publications arrive until all have had their turn."""
+    space = _space(2)
+    setups = {b: {link: Setup(b, link, space) for link in (LOCAL, m)} for b, m in (("a", "b"), ("b", "a"))}
+    region = Region("bench", setups, measure="never", logs=False)
+    boxes = _small(size, 2)
+    gc.collect()
+    gc.disable()
+    try:
+        region.take(_arrival(k, 0, _asking(k, box)) for k, box in enumerate(boxes))
+        shot, took = Publish("p", (1, 1), b"{}", 0), list[float]()
+        while region.working or not took:
+            began = time.process_time_ns()
+            region.take([_arrival(size + len(took), 1, shot)])
+            took.append((time.process_time_ns() - began) / 1e6)
+    finally:
+        gc.enable()
+    name = {"case": "many end at once", "strategy": "auto", "size": size}
+    return name | {"worst_ms": round(max(took), 2), "worst_filling_ms": 0.0, "mb": 0.0}
+
+
+def _asking(k: int, box: Keys) -> Subscribe:
+    return Subscribe(Name("a", "bench", str(k)), (Box.of(box),), Stamp(None, 0, 0, k), ttl=1)
+
+
+def _arrival(offset: int, time: int, message: Message) -> Arrival:
+    return Arrival(Channel(0, 0, "bench"), offset, time, "a", LOCAL, message)
 
 
 def _event(told: Link, event: Event) -> tuple[float, float]:
@@ -207,6 +252,23 @@ def _leaning(dims: int) -> Callable[[int], Iterator[Event]]:
     return events
 
 
+def _leaning_on_one_that_changes(dims: int) -> Callable[[int], Iterator[Event]]:
+    """The same; but instead of being cancelled the broad subscription changes, and again."""
+
+    def events(size: int) -> Iterator[Event]:
+        *before, _ = _leaning(dims)(size)
+        yield from before
+        yield subscribing("broad", (_box(dims, WIDTH // 2),))
+        yield subscribing("broad", (_box(dims, 0, WIDTH // 3),))
+
+    return events
+
+
+def _broad(dims: int) -> Callable[[int], Iterator[Event]]:
+    """A box over everything, and its end."""
+    return lambda size: iter((subscribing("all", (_box(dims),)), cancelling("all")))
+
+
 def _going(size: int) -> Iterator[Event]:
     """The same as over all; then nine of ten go, one after another."""
     yield from _over_all(3)(size)
@@ -272,4 +334,6 @@ CASES = (
     Case("small boxes in 8 attributes", 8, lambda size: _small(size, 8), _over_all(8)),
     Case("small boxes in 3 attributes, cancelled", 3, lambda size: _small(size, 3), _going),
     Case("many lean on one", 2, lambda size: _small(size, 2), _leaning(2)),
+    Case("many lean on one that changes", 2, lambda size: _small(size, 2), _leaning_on_one_that_changes(2)),
+    Case("many are withdrawn", 2, lambda size: _small(size, 2), _broad(2), "active"),
 )

@@ -135,8 +135,9 @@ class Blocks:
         need = self.count + min(more, self.count + more // (ROOM // 2) + 1)
         if need <= space:
             return
-        extra = max(space // 2, need - space)  # half: the copy is what one insertion pays
-        self.rows = np.concatenate((self.rows, np.zeros((extra, *self.rows.shape[1:]), np.int64)))
+        extra = max(space // 8, need - space)
+        # In place: the memory of a large array is mapped anew, not copied, and nothing else refers to it.
+        self.rows.resize((space + extra, *self.rows.shape[1:]), refcheck=False)
         self.order = np.concatenate((self.order, np.arange(space, space + extra)))
         self.head, self.size = (np.concatenate((a, np.zeros(extra, np.int64))) for a in (self.head, self.size))
 

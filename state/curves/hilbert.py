@@ -39,6 +39,8 @@ from state.kernels import kernel, kernel_inline
 MOST_BITS = 63
 ROOM, LEAST_ROOM = 16, 1024
 """Halves of a box looked at for each range allowed, and in any case: a choice of gaps, and work that is bounded."""
+BOXES, SHARE = 8, 32
+"""Boxes of one shape that get all of that; more of them share it, each with so many halves at least."""
 KEY, HALVINGS, INSIDE, ENTRY, DIRECTION, DIGIT, LEVEL, LEFT = range(8)
 """Fields of a half: the leading bits of its keys and how many, the dimensions in which it is inside the box, the
 orientation of its cube, the leading bits of its digit there, the level of that cube, dimensions already halved in it.
@@ -298,10 +300,12 @@ class Curve:
     def outer_ranges(self, boxes: Cells, most: int) -> tuple[Ranges, int]:
         """At most `most` ranges that hold all cells of all boxes; and how many other cells they hold.
 
-        As long as each box needs no more than `ROOM x most` halves, only the smallest gaps between their ranges are
-        bridged. Beyond that the curve is descended less deep, so that the work is bounded whatever the boxes are.
+        As long as each box needs no more than `ROOM x most` halves (if there are many boxes, its share of `BOXES` times
+        that), only the smallest gaps between their ranges are bridged. Beyond that the curve is descended less deep, so
+        that the work is bounded whatever the boxes are.
         """
         room = max(LEAST_ROOM, ROOM * most)
+        room = max(SHARE, min(room, BOXES * room // max(1, len(boxes))))
         for level in range(self.bits, -1, -1):
             found, ends = self._descended(boxes, level, room)
             if ends[-1] >= 0:
@@ -340,4 +344,4 @@ def box_cells(box: list[list[int]]) -> int:
 
 def cell_count(ranges: Ranges) -> int:
     """Return the number of cells in disjoint ranges; exact also beyond int64."""
-    return sum(last - first + 1 for first, last in ranges.tolist())
+    return len(ranges) + int((ranges[:, 1] - ranges[:, 0]).astype(np.uint64).sum())

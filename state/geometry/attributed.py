@@ -62,7 +62,7 @@ HEAD = 5
 """Numbers in front of the cuts in a dump: how many cuts, `_first`, `_unsplit`, and two doubles."""
 MOST_REPAIRED = 1 << 12
 """New rectangles of one repair: in many attributes it would make millions."""
-MOST_NODES = 1 << 19
+MOST_NODES = 1 << 17
 """Nodes of the tree beyond which no rectangle is split: a look at all of them takes some ms."""
 PER_LEAF = 16
 """Looks at a node that take as long as to find out the volume of a rectangle."""

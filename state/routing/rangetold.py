@@ -73,7 +73,7 @@ def grid_of(space: Space, spec: Spec, where: str = "routing.strategy") -> Grid:
 
 def pairs_of(ranges: Ranges) -> tuple[Range, ...]:
     """An array of ranges as a message has them."""
-    return tuple((first, last) for first, last in ranges.tolist())
+    return tuple(zip(ranges[:, 0].tolist(), ranges[:, 1].tolist(), strict=True))
 
 
 class RangeTold:

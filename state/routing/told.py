@@ -347,6 +347,7 @@ class Told:
                 self._certificates.renew(waiting, verdict.coverers)
             else:
                 self._forget_passive(waiting)
+                nodes += self.strategy.change_cost
                 decision = self._activate("promote", waiting, entry.boxes, entry.origin, verdict, trigger)
                 promoted.append(self._tell(decision))
         return promoted

@@ -114,7 +114,12 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("promote", "int", "subscriptions promoted", counter=True),
         Column("cancel", "int", "subscriptions cancelled", counter=True),
         Column("drop", "int", "withheld subscriptions dropped", counter=True),
-        Column("budget", "int", "decisions that were cut short because the budget of candidates looked at ran out", counter=True),
+        Column(
+            "budget",
+            "int",
+            "decisions cut short by the budget of candidates looked at",
+            counter=True,
+        ),
         Column("audited", "int", "probable answers that were decided again exactly", counter=True),
         Column("wrong", "int", "of these, how many were wrong (and put right)", counter=True),
         Column("rebuilds", "int", "rebuilds of the negative rectangles that were finished", counter=True),

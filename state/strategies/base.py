@@ -74,6 +74,8 @@ class Strategy(ABC):
     name: ClassVar[str]
     proves: ClassVar[bool] = True
     """Is every YES a proof? If not, publications may be lost, and users are told."""
+    change_cost: ClassVar[int] = 0
+    """Candidates that can be looked at while the strategy takes in one subscription; 0 where that costs little."""
 
     def __init__(self, space: Space, active: BoxList) -> None:
         self.space, self.active = space, active

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.bounded import CASES, STRATEGIES, WIDTH, Case, _measure
+from bench.bounded import CASES, STRATEGIES, WIDTH, Case, _measure, _measure_ends
 from state.strategies import PARAMETERS
 
 
@@ -26,6 +26,10 @@ def test_a_case_can_be_measured(case: Case) -> None:
     row = _measure(case, "union", 64, 60.0)
     assert "unfinished" not in row
     assert row["worst_ms"] >= row["worst_filling_ms"] > 0
+
+
+def test_many_ends_can_be_measured() -> None:
+    assert _measure_ends(200)["worst_ms"] > 0
 
 
 def test_a_strategy_that_is_too_slow_is_left_out() -> None:

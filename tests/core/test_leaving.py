@@ -95,7 +95,7 @@ boxes = st.builds(
 @settings(max_examples=200)
 @given(st.data())
 def test_no_message_uncovers_what_is_asked_for(data: st.DataObject) -> None:
-    covering = data.draw(st.sampled_from(("passive", "active")))
+    covering = data.draw(st.sampled_from(("lazy", "active")))
     there = Neighbour(Told(SPACE, Spec(data.draw(st.sampled_from(PROVING)), covering=covering)))
     for _ in range(data.draw(st.integers(1, 25))):
         id = data.draw(st.sampled_from("abcdefghij"))
@@ -115,7 +115,7 @@ def test_no_message_uncovers_what_is_asked_for(data: st.DataObject) -> None:
     assert not there.has
 
 
-def crowd(covering: str = "passive") -> Neighbour:
+def crowd(covering: str = "lazy") -> Neighbour:
     """A broad subscription, and six that lean on it."""
     there = Neighbour(Told(SPACE, Spec("union", covering=covering)))
     there.subscribe("broad", box(0, SIDE))
