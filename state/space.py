@@ -219,6 +219,8 @@ class Attribute:
         return int(inside)
 
     def _float_key(self, value: object) -> int:
+        if type(value) is float and math.isfinite(value):
+            return float_key(value)
         if isinstance(value, bool) or not isinstance(value, int | float | Written):
             raise ValueRefused("type", f"{self.name} = {shown(value)} is not a number")
         try:

@@ -216,9 +216,14 @@ class BoxList:
         """The entries with a box that shares a point with `q`."""
         return list(self._named(self._index.meeting(q)))
 
-    def inside(self, q: Keys) -> list[Name]:
-        """The entries with a box wholly inside `q`."""
-        return list(self._named(self._index.inside(q)))
+    def inside(self, q: Keys, most: int = 2**62) -> list[Name]:
+        """The entries with a box wholly inside `q`; of more than `most`, at least so many."""
+        slots, taken = self._index.inside(q), most
+        names = self._named(slots[:taken])
+        while len(names) < most and taken < len(slots):  # some have several of these boxes
+            taken *= 2
+            names = self._named(slots[:taken])
+        return list(names)
 
     def check(self) -> None:
         """Raise `InvariantError` unless names, slots and index agree and each entry's boxes are disjoint."""

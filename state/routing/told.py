@@ -399,7 +399,7 @@ class Told:
         while self.sweeping and left > 0:
             name, sweep = next(iter(self.sweeping.items()))
             self._cause, self._hop = sweep.cause, sweep.hop
-            near = [other for other in self._near(name) if other != name][sweep.looked :]
+            near = [other for other in self._near(name, sweep.looked + left + 2) if other != name][sweep.looked :]
             for other in near[:left]:
                 if self._covers(name, other):
                     done += self._withdraw(other, name)
@@ -410,11 +410,9 @@ class Told:
             left -= len(near) + 1
         return done
 
-    def _near(self, name: Name) -> list[Name]:
-        """The active ones that the boxes of this one may cover."""
-        outer = self.active.keys(name)
-        met = self.active.inside if len(outer) == 1 else self.active.names_meeting
-        return list({other: None for box in outer for other in met(box)})
+    def _near(self, name: Name, most: int) -> list[Name]:
+        """The active ones that the boxes of this one may cover; of more than `most`, at least so many."""
+        return self.active.inside(_hull(self.active.boxes(name)).keys(), most)
 
     def _covers(self, name: Name, other: Name) -> bool:
         """Return whether one active subscription contains another, by all its boxes together."""
