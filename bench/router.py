@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from kafka import KafkaConsumer
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import expr
 from pyspark.sql.streaming.query import StreamingQuery
@@ -41,6 +41,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from access.topics import ensure_topics
 from bench.report import Report, Step, median
 from lacuna.local import local_kafka, spark_jars
+from producers.compose import Composer
 from producers.sender import Sender
 from producers.workloads import Workload
 from state.config import Config, parse
@@ -84,13 +85,15 @@ class Plain:
     query: StreamingQuery
 
     def seconds(self, events: list[dict[str, Any]]) -> float:
-        """Return the seconds of the batch that holds most of these events."""
-        before = max((p["batchId"] for p in self.query.recentProgress), default=-1)
-        send(self.config, events)
-        self.query.processAllAvailable()
-        batches = [p for p in self.query.recentProgress if p["batchId"] > before]
-        largest = max(batches, key=lambda p: p["numInputRows"])
-        return float(largest["durationMs"]["triggerExecution"] / 1000)
+        """Return the seconds of the batch that holds these events."""
+        before = last_batch(self.query)
+        send_at_once(self.config, events)
+        while True:
+            self.query.processAllAvailable()
+            batches = [p for p in self.query.recentProgress if p["batchId"] > before and p["numInputRows"]]
+            if batches:
+                return float(batches[0]["durationMs"]["triggerExecution"] / 1000)
+            time.sleep(0.05)
 
 
 @dataclass
@@ -157,10 +160,10 @@ class Bench:
         return median(times[2:])
 
     def _largest_batch(self, config: Config, service: Service, events: list[dict[str, Any]]) -> float:
-        """Seconds of the batch that took most of these events, per 1,000 of them."""
+        """Seconds of the batch that took these events."""
         query = service.query("router")
-        before = query.lastProgress["batchId"] if query.lastProgress else -1
-        send(config, events)
+        before = last_batch(query)
+        send_at_once(config, events)
         service.wait(service.quiet)
         progress = [p for p in query.recentProgress if p["batchId"] > before]
         first = max(progress, key=lambda p: p["numInputRows"])
@@ -242,7 +245,7 @@ class Bench:
     def _busy_seconds(self, config: Config, service: Service, events: list[dict[str, Any]]) -> float:
         """Seconds of all batches that these events took, letters between regions included."""
         query = service.query("router")
-        before = query.lastProgress["batchId"] if query.lastProgress else -1
+        before = last_batch(query)
         send(config, events)
         service.wait(service.quiet)
         batches = [p for p in query.recentProgress if p["batchId"] > before and p["numInputRows"]]
@@ -265,13 +268,12 @@ class Bench:
         return median(floors[2:])
 
     def _cross(self, config: Config, service: Service, name: str) -> float:
-        consumer = KafkaConsumer(
-            Topics(config.kafka.prefix).deliveries,
-            bootstrap_servers=self.bootstrap,
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
-            consumer_timeout_ms=60_000,
-        )
+        """Seconds of one publication. The consumer begins at the end: earlier deliveries are not the router's time."""
+        deliveries = TopicPartition(Topics(config.kafka.prefix).deliveries, 0)
+        consumer = KafkaConsumer(bootstrap_servers=self.bootstrap, enable_auto_commit=False, consumer_timeout_ms=60_000)
+        consumer.assign([deliveries])
+        consumer.seek_to_end(deliveries)
+        consumer.position(deliveries)  # seeking is lazy
         began = time.monotonic()
         send(config, [{"kind": "publish", "broker": "n1", "id": name, "at": {"x": 1, "y": 2, "z": 3}}])
         for record in consumer:
@@ -291,7 +293,7 @@ class Bench:
         events = [{**e, "broker": "n1"} for e in Workload("zipf", 0, 20_000).events(config)]
         service.wait(service.archived)
         archive = service.query("archive")
-        before, last = rows_in(config), service.progress()["archive"]["batch"]
+        before, last = rows_in(config), last_batch(archive)
         began = time.monotonic()
         send(config, events)
         service.wait(service.quiet)
@@ -317,6 +319,28 @@ def send(config: Config, events: list[dict[str, Any]]) -> None:
         for event in events:
             fields = {key: value for key, value in event.items() if key not in ("kind", "broker")}
             sender.send(event["kind"], event["broker"], fields)
+
+
+def last_batch(query: StreamingQuery) -> int:
+    """Return the number of the last batch that had records. An idle query reports the number of the next one."""
+    return max((p["batchId"] for p in query.recentProgress if p["numInputRows"]), default=-1)
+
+
+def send_at_once(config: Config, events: list[dict[str, Any]]) -> None:
+    """Put events into Kafka so that one batch takes all of them, and nothing is sent while it runs.
+
+    A transaction does that: the queries read what is committed.
+    """
+    topics, composer = Topics(config.kafka.prefix), Composer(config)
+    producer = KafkaProducer(bootstrap_servers=config.kafka.bootstrap, transactional_id=f"bench-{config.kafka.prefix}")
+    producer.init_transactions()
+    producer.begin_transaction()
+    for event in events:
+        fields = {key: value for key, value in event.items() if key not in ("kind", "broker")}
+        value = composer.compose(event["kind"], event["broker"], fields)
+        producer.send(topics.of(event["kind"]), value, key=event["broker"].encode())
+    producer.commit_transaction()
+    producer.close()
 
 
 def sparse(count: int, tag: str, seed: int) -> list[dict[str, Any]]:

@@ -137,9 +137,11 @@ def timestamp_key(text: str) -> int:
     >>> timestamp_key("1970-01-01T00:00:01Z") == timestamp_key("1970-01-01 00:00:01.000000000z")
     True
     """
-    plain = ZEROS.sub(r"\1", text) if FINER.search(text) else text
-    if FINER.search(plain):
-        raise ValueRefused("timestamp", f"{shown(text)} is finer than a microsecond")
+    plain = text
+    if FINER.search(text):
+        plain = ZEROS.sub(r"\1", text)
+        if FINER.search(plain):
+            raise ValueRefused("timestamp", f"{shown(text)} is finer than a microsecond")
     try:
         if not DATED.fullmatch(plain):
             raise ValueError
@@ -195,6 +197,8 @@ class Attribute:
                 return timestamp_key(value)
 
     def _int_key(self, value: object) -> int:
+        if type(value) is int:
+            return value
         if isinstance(value, Written):
             return self._exact_key(value)
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -367,11 +371,11 @@ class Space:
 
     def point(self, at: Mapping[str, object]) -> Corner:
         """The keys of a publication, which must name every attribute and no other."""
-        self._refuse_unknown(at)
-        for a in self.attributes:
-            if a.name not in at:
-                raise ValueRefused("attribute", f"the publication does not name {a.name}")
-        return tuple(a.key(at[a.name]) for a in self.attributes)
+        if at.keys() != self.names:
+            self._refuse_unknown(at)
+            lacking = next(a.name for a in self.attributes if a.name not in at)
+            raise ValueRefused("attribute", f"the publication does not name {lacking}")
+        return tuple([a.key(at[a.name]) for a in self.attributes])
 
     def sides(self, where: Mapping[str, object]) -> Sides:
         """Return the keys that an object of ranges asks for in each attribute; one not named is unconstrained."""

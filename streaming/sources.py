@@ -21,6 +21,7 @@ from state.protocol.frame import Frame
 from state.protocol.frame import read as read_frame
 from state.protocol.messages import Headers
 from state.protocol.wire import pack
+from streaming.heap import HEAP
 from streaming.schemas import Ordered, Parcel, Posted, Rejected, Sent, write_parcel
 from streaming.settings import Part, Settings
 
@@ -43,6 +44,8 @@ class Sorter:
         self._kinds = {topics.of(kind): kind for kind in RANKS}
         self._directions = {f"{a}>{b}".encode(): (a, b) for a, b in config.overlay.directions()}
         self._links = {f"{a}>{b}" for a, b in config.overlay.directions()}
+        self._brokers = {broker.encode(): broker for broker in config.overlay.brokers}
+        self._channels: dict[tuple[str, int], Channel] = {}
         self._parcels: dict[tuple[str, Channel], Parcel] = {}
 
     def add(
@@ -57,7 +60,9 @@ class Sorter:
     ) -> None:
         """Take one record."""
         kind, taken, content = self._kinds[topic], min(time, self._now), value or b""
-        channel = Channel(RANKS[kind], partition, topic)
+        channel = self._channels.get((topic, partition))
+        if channel is None:
+            channel = self._channels[topic, partition] = Channel(RANKS[kind], partition, topic)
         if kind == "links":
             reject = self._add_letter(partition, offset, taken, key, content)
         elif kind == "control":
@@ -72,7 +77,7 @@ class Sorter:
     def _add_event(
         self, kind: str, channel: Channel, offset: int, time: int, key: bytes | None, value: bytes, headers: Headers
     ) -> Reject | None:
-        broker = None if key is None else key.decode(errors="replace")
+        broker = None if key is None else self._brokers.get(key) or key.decode(errors="replace")
         source = Source(channel.rank, offset, f"{channel.partition}:{offset}", time)
         message = read(self._context, kind, broker, value, source, headers)
         if isinstance(message, Reject):
@@ -132,7 +137,7 @@ class Sorter:
 
 
 def _headers(given: RawHeaders) -> Headers:
-    return tuple((header["key"], header["value"] or b"") for header in given or ())
+    return tuple([(header["key"], header["value"] or b"") for header in given]) if given else ()
 
 
 def sort_records(settings: Settings) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -145,5 +150,6 @@ def sort_records(settings: Settings) -> Callable[[Iterator[pa.RecordBatch]], Ite
                 for record in zip(*(chunk.column(name).to_pylist() for name in COLUMNS), strict=True):
                     sorter.add(*record)
                 yield pa.RecordBatch.from_pylist(list(sorter.rows()), schema=ROWS)
+        HEAP.settle()
 
     return sort

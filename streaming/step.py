@@ -33,6 +33,7 @@ from state.storage.codec import keys_of
 from state.storage.rows import COUNTS, REGION, Columns, tables
 from state.storage.store import Held
 from streaming.hashing import kafka_partition
+from streaming.heap import HEAP
 from streaming.schemas import Parcel, Posted, read_parcel, stream_of
 from streaming.settings import Settings
 
@@ -208,6 +209,10 @@ def step(settings: Settings) -> Callable[[Any, Iterator[pd.DataFrame], Any], Ite
     """Return the function for `applyInPandasWithState`."""
 
     def take(key: Any, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
+        yield from one_step(key, frames, state)
+        HEAP.settle()  # when the objects of this step alone are gone
+
+    def one_step(key: Any, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
         parcels = [parcel for frame in frames for parcel in frame["parcel"]]
         stored = bytes(state.get[1]) if state.exists else None
         done = Step(settings, settings.by_key[key[0]].name, stored, parcels, batch_number())

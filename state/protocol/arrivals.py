@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import NamedTuple
 
 from state.protocol.commands import Command
@@ -58,20 +59,26 @@ class Arrival(NamedTuple):
         return f"{self.channel.name}, partition {self.channel.partition}, offset {self.offset}"
 
 
+_offset = attrgetter("offset")
+_order = attrgetter("time", "channel", "offset")
+
+
 def merge(arrivals: Iterable[Arrival]) -> list[Arrival]:
     """Put arrivals in order, whatever order they come in. O(n log n)."""
     channels: dict[Channel, list[Arrival]] = defaultdict(list)
     for arrival in arrivals:
         channels[arrival.channel].append(arrival)
     merged = [arrival for channel in channels.values() for arrival in _in_time(channel)]
-    merged.sort(key=lambda arrival: (arrival.time, arrival.channel, arrival.offset))
+    merged.sort(key=_order)
     return merged
 
 
 def _in_time(channel: list[Arrival]) -> Iterable[Arrival]:
     """Yield one channel in the order of its offsets, no arrival earlier than one before it."""
-    channel.sort(key=lambda arrival: arrival.offset)
+    channel.sort(key=_offset)
     latest = channel[0].time
     for arrival in channel:
-        latest = max(latest, arrival.time)
-        yield arrival if arrival.time == latest else arrival._replace(time=latest)
+        if arrival.time < latest:
+            arrival = arrival._replace(time=latest)
+        latest = arrival.time
+        yield arrival

@@ -317,7 +317,7 @@ def _decode(kind: str, value: bytes, decoders: Decoders) -> Any:
 def _may_repeat(event: Any, value: bytes) -> bool:
     """Could a name stand twice in an object? Only if more names are written than were decoded."""
     inner = event.at if isinstance(event, _Publish) else getattr(event, "where", None)
-    given = sum(getattr(event, name) not in ABSENT for name in event.__struct_fields__)
+    given = sum([value not in ABSENT for value in msgspec.structs.astuple(event)])
     return len(NAMED.findall(value)) > given + (len(inner) if isinstance(inner, dict) else 0)
 
 

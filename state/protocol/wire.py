@@ -14,6 +14,9 @@ there is no cause, from a neighbour no stamp; `tree` and `exact` are null but fo
 
 from __future__ import annotations
 
+from struct import pack as pack_numbers
+from struct import unpack as unpack_numbers
+
 import msgspec
 import numpy as np
 
@@ -90,8 +93,10 @@ class Input(msgspec.Struct, array_like=True):
 def pack(message: Message) -> Packed:
     """Return the message as a value that MessagePack can carry."""
     match message:
-        case Publish(id, point, payload, time, key, entry, hop, arrived, headers):
-            return PackedPublish(id, pack_point(point), payload, time, key, entry, hop, arrived, headers)
+        case Publish():
+            p = message
+            point = pack_point(p.point)
+            return PackedPublish(p.id, point, p.payload, p.time, p.key, p.entry, p.hop, p.arrived, p.headers)
         case Subscribe(name, boxes, stamp, ttl, tree, exact, where, cause, hop):
             trees = _pack_tree(tree), _pack_tree(exact)
             return PackedSubscribe(name, pack_boxes(boxes), stamp, ttl, *trees, where, cause, hop)
@@ -106,7 +111,7 @@ def unpack(packed: Packed, dims: int) -> Message:
     match packed:
         case PackedPublish():
             p = packed
-            point = tuple(np.frombuffer(p.point, "<i8").tolist())
+            point = unpack_point(p.point)
             return Publish(p.id, point, p.payload, p.time, p.key, p.entry, p.hop, p.arrived, p.headers)
         case PackedSubscribe():
             s = packed
@@ -129,7 +134,12 @@ def _unpack_tree(packed: bytes | None, dims: int) -> Filter | None:
 
 def pack_point(point: tuple[int, ...]) -> bytes:
     """Return a point as bytes."""
-    return np.array(point, "<i8").tobytes()
+    return pack_numbers(f"<{len(point)}q", *point)
+
+
+def unpack_point(packed: bytes) -> tuple[int, ...]:
+    """Return the point that was packed."""
+    return unpack_numbers(f"<{len(packed) // 8}q", packed)
 
 
 def pack_boxes(boxes: Boxes) -> bytes:

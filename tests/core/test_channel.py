@@ -24,7 +24,7 @@ from state.protocol.frame import (
     write,
 )
 from state.protocol.messages import Cause, Change, Name, Publish, RangeChange, Unsubscribe
-from state.protocol.wire import Packed, pack, unpack
+from state.protocol.wire import Packed, pack, pack_point, unpack, unpack_point
 
 NAME = Name("oslo", "ann", "s1")
 MESSAGES = [
@@ -65,6 +65,14 @@ def test_a_letter_keeps_every_field_of_its_messages() -> None:
     assert [unpack(packed, 2) for packed in letter.messages] == MESSAGES
     assert (letter.epoch, letter.batch, letter.number, letter.previous) == (7, 3, 1, START)
     assert letter.checksum == frame.checksum
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=5))
+def test_a_point_is_packed_as_int64_little_endian(keys: list[int]) -> None:
+    """The format that stored logs and letters of earlier versions have."""
+    packed = pack_point(tuple(keys))
+    assert packed == b"".join(key.to_bytes(8, "little", signed=True) for key in keys)
+    assert unpack_point(packed) == tuple(keys)
 
 
 def test_rows_come_back() -> None:
