@@ -37,8 +37,8 @@ START = 64
 FINEST = 1024
 """Parts of a bin that are told apart: with 32 bins about 32,000 values an attribute."""
 
-MOST_KEPT = 1 << 12
-"""Estimates that are kept, about 1 MB: pruning one filter asks for those of its predicates again and again."""
+MOST_KEPT = 1 << 10
+"""Estimates that are kept, about 250 kB: pruning one filter asks for those of its predicates again and again."""
 
 Counts = NDArray[np.int64]
 """Publications seen by attribute and bin: `(d, BINS)`."""

@@ -39,11 +39,12 @@ class Clients:
         self, space: Space, entries: Iterable[tuple[Name, Keys]] = (), exact: dict[Name, Filter] | None = None
     ) -> None:
         """`entries` in order of arrival; those in `exact` have no boxes."""
-        exact = exact or {}
+        self.exact: dict[Name, Filter] = dict(exact or {})
+        """The entries that are kept as trees."""
         kept = list(entries)
         self._space, self._dims = space, space.dims
-        self._boxes = BoxList(space.dims, ((name, keys) for name, keys in kept if name not in exact))
-        self._trees = Predicates(space, exact.items())
+        self._boxes = BoxList(space.dims, ((name, keys) for name, keys in kept if name not in self.exact))
+        self._trees = Predicates(space, self.exact.items())
         self._arrival = {name: k for k, (name, _) in enumerate(kept)}
         self._arrived = len(kept)
 
@@ -64,11 +65,6 @@ class Clients:
         """The boxes of an entry; none if it is kept as a tree."""
         return unstack(self.keys(name))
 
-    @property
-    def exact(self) -> dict[Name, Filter]:
-        """The entries that are kept as trees."""
-        return {name: self._trees.tree(name) for name in self._trees}
-
     def add(self, name: Name, boxes: Boxes, tree: Filter | None = None, exact: Filter | None = None) -> None:
         """Add an entry at the end: a filter by its boxes and its tree, or by the exact tree, if the boxes are not."""
         if name in self._arrival:
@@ -78,6 +74,7 @@ class Clients:
             self._boxes.add(name, boxes)
         else:
             self._trees.add(name, kept)
+            self.exact[name] = kept
         self._arrival[name] = self._arrived
         self._arrived += 1
 
@@ -95,6 +92,7 @@ class Clients:
         """Forget an entry."""
         del self._arrival[name]
         (self._trees if name in self._trees else self._boxes).remove(name)
+        self.exact.pop(name, None)
 
     def holders(self, points: Keys) -> tuple[list[int], list[Name]]:
         """All pairs (point, entry that holds it), by point, then in order of arrival."""
@@ -109,7 +107,7 @@ class Clients:
     def check(self) -> None:
         """Raise `InvariantError` unless every entry is in exactly one of the indexes, in order."""
         self._boxes.check()
-        self._trees.check()
+        self._trees.check(self.exact)
         parts = [*self._boxes, *self._trees]
         if len(parts) != len(self._arrival) or set(parts) != self._arrival.keys():
             raise InvariantError("an entry of the clients is in no index, or in two")

@@ -27,14 +27,18 @@ A tree is looked at as a list of its predicates, each with two jumps, so that no
 
 Filters come and go one by one. New ones wait outside the trees, where each point is tried on them directly, until they
 are a share of all; then everything is built again. Answers come in order of arrival and do not depend on any of this.
+
+A filter is kept as its list of predicates alone, 48 bytes each; the tree is left to whoever gave it. A filter that
+stands for a more special one, because it is smaller (`pruned`), may have the list of that one behind its own. Nothing
+of it is counted, and it is looked at where the general one holds and the special one is asked about (`exact`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from math import prod
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -151,35 +155,51 @@ def _place(ranks: Ints, size: int, starts: Ints, items: Ints, fill: bool) -> Non
             right >>= 1
 
 
+class Arrays(NamedTuple):
+    """The arrays that kernels take.
+
+    By slot: the trees, where the one to look at begins, which are alive, counts, and what these must reach. Then the
+    segment trees (`_segments`) over the predicates that are counted, and the slots that have each of these.
+    """
+
+    code: Ints
+    begins: Ints
+    alive: NDArray[np.bool_]
+    counts: Ints
+    needed: Ints
+    layout: Ints
+    borders: Ints
+    nodes: Ints
+    items: Ints
+    owners_from: Ints
+    owners: Ints
+
+
 @kernel
-def _candidates(
-    point: Keys,
-    base: int,
-    counts: Ints,
-    needed: Ints,
-    found: Ints,
-    layout: Ints,
-    borders: Ints,
-    nodes: Ints,
-    items: Ints,
-    owners_from: Ints,
-    owners: Ints,
-) -> int:
-    """Write the slots whose count reaches what they need into `found`; return how many."""
+def _candidates(point: Keys, base: int, found: Ints, any_: bool, a: Arrays) -> int:
+    """Write the slots whose count reaches what they need into `found`; return how many.
+
+    With `any_`, look at each tree at once, and return -1 as soon as one holds.
+    """
     n = 0
     for i in range(len(point)):
-        border, border_end, size, first = layout[i, 0], layout[i, 1], layout[i, 2], layout[i, 3]
+        border, border_end, size, first = a.layout[i, 0], a.layout[i, 1], a.layout[i, 2], a.layout[i, 3]
         if border == border_end:
             continue
-        node = size + np.searchsorted(borders[border:border_end], point[i], side="right")
+        node = size + np.searchsorted(a.borders[border:border_end], point[i], side="right")
         while node > 0:
-            for q in range(nodes[first + node], nodes[first + node + 1]):
-                predicate = items[q]
-                for r in range(owners_from[predicate], owners_from[predicate + 1]):
-                    slot = owners[r]
-                    count = max(counts[slot], base) + 1
-                    counts[slot] = count
-                    if count == base + needed[slot]:
+            for q in range(a.nodes[first + node], a.nodes[first + node + 1]):
+                predicate = a.items[q]
+                for r in range(a.owners_from[predicate], a.owners_from[predicate + 1]):
+                    slot = a.owners[r]
+                    count = max(a.counts[slot], base) + 1
+                    a.counts[slot] = count
+                    if count != base + a.needed[slot]:
+                        continue
+                    if any_:
+                        if a.alive[slot] and _evaluate(a.code, a.begins[slot], point):
+                            return -1
+                    else:
                         found[n] = slot
                         n += 1
             node >>= 1
@@ -187,33 +207,15 @@ def _candidates(
 
 
 @kernel
-def _match(
-    points: Keys,
-    first: bool,
-    base: int,
-    built: int,
-    slots: int,
-    code: Ints,
-    begins: Ints,
-    alive: NDArray[np.bool_],
-    counts: Ints,
-    needed: Ints,
-    layout: Ints,
-    borders: Ints,
-    nodes: Ints,
-    items: Ints,
-    owners_from: Ints,
-    owners: Ints,
-) -> tuple[Ints, Ints]:
-    """All pairs (point, slot) whose tree holds, by point, then by slot; with `first` at most one a point."""
+def _match(points: Keys, base: int, built: int, slots: int, a: Arrays) -> tuple[Ints, Ints]:
+    """All pairs (point, slot) whose tree holds, by point, then by slot."""
     who, what = np.empty(len(points) + 16, np.int64), np.empty(len(points) + 16, np.int64)
     found = np.empty(slots + 1, np.int64)
     total = 0
     for p in range(len(points)):
         base += STRIDE
-        n = _candidates(points[p], base, counts, needed, found, layout, borders, nodes, items, owners_from, owners)
-        if not first:
-            found[:n].sort()
+        n = _candidates(points[p], base, found, False, a)
+        found[:n].sort()
         for slot in range(built, slots):
             found[n] = slot
             n += 1
@@ -222,12 +224,24 @@ def _match(
             what = np.concatenate((what, np.empty(len(what) + n, np.int64)))
         for k in range(n):
             slot = found[k]
-            if alive[slot] and _evaluate(code, begins[slot], points[p]):
+            if a.alive[slot] and _evaluate(a.code, a.begins[slot], points[p]):
                 who[total], what[total] = p, slot
                 total += 1
-                if first:
-                    break
     return who[:total].copy(), what[:total].copy()
+
+
+@kernel
+def _match_any(points: Keys, base: int, built: int, slots: int, a: Arrays) -> NDArray[np.bool_]:
+    """For each point, whether any tree holds."""
+    hit, none = np.zeros(len(points), np.bool_), np.empty(0, np.int64)
+    for p in range(len(points)):
+        base += STRIDE
+        hit[p] = _candidates(points[p], base, none, True, a) < 0
+        slot = built
+        while slot < slots and not hit[p]:
+            hit[p] = a.alive[slot] and _evaluate(a.code, a.begins[slot], points[p])
+            slot += 1
+    return hit
 
 
 class Predicates:
@@ -254,19 +268,15 @@ class Predicates:
         self._counts, self._base = np.zeros(1, np.int64), 0
         self._index: tuple[Ints, ...] = ()
         self._selectivity = partial(natural, space) if selectivity is None else selectivity
-        self._load(entries)
-
-    def _load(self, entries: Iterable[tuple[Name, Filter]]) -> None:
-        self._trees: dict[Name, Filter] = {}
         self._slots: dict[Name, int] = {}
         self._owners: list[Name] = []
         self._code, self._used = np.empty((64, 6), np.int64), 0
-        self._begins, self._needed = np.empty(64, np.int64), np.empty(64, np.int64)
+        self._begins, self._exact, self._needed = (np.empty(64, np.int64) for _ in range(3))
         self._alive = np.zeros(64, np.bool_)
         self._count = self.associations = 0
         for name, tree in entries:
             self._append(name, tree)
-        self._build()
+        self.build()
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -277,23 +287,49 @@ class Predicates:
     def __iter__(self) -> Iterator[Name]:
         return iter(self._slots)
 
-    def tree(self, name: Name) -> Filter:
-        """The filter of an entry."""
-        return self._trees[name]
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory, names and their dictionary not counted."""
+        return sum(array.nbytes for array in (*self._arrays(), self._exact))
 
-    def add(self, name: Name, tree: Filter) -> None:
-        """Add a filter at the end. O(predicates), and a share of building."""
-        self._append(name, tree)
+    def add(self, name: Name, tree: Filter, exact: Filter | None = None) -> None:
+        """Add a filter at the end, with the one that it stands for. O(predicates), and a share of building."""
+        self._append(name, tree, exact)
         if self._count - self._built > max(FEWEST_WAITING, self._built // SHARE_WAITING):
-            self._build()
+            self.build()
 
     def remove(self, name: Name) -> None:
-        """Forget a filter. O(predicates), and a share of packing."""
+        """Forget a filter. O(1), and a share of packing."""
         slot = self._slots.pop(name)
         self._alive[slot] = False
-        self.associations -= sum(1 for _ in leaves(self._trees.pop(name)))
+        self.associations -= self._associations(slot)
         if self._count > 2 * len(self._slots) + FEWEST_WAITING:
-            self._load(list(self._trees.items()))
+            self._pack()
+
+    def _associations(self, slot: int) -> int:
+        """The number of predicates of the filter in a slot."""
+        begin, exact = self._begins[slot], self._exact[slot]
+        if exact > begin:
+            return int(exact - begin)
+        return int((self._begins[slot + 1] if slot + 1 < self._count else self._used) - begin)
+
+    @property
+    def _lengths(self) -> Ints:
+        """The predicates of each slot, those of an exact filter included."""
+        return np.diff(self._begins[: self._count], append=self._used)
+
+    def _pack(self) -> None:
+        """Give the living ones new slots in the same order, and forget the rest. O(predicates log predicates)."""
+        alive, lengths = self._alive[: self._count], self._lengths
+        self._code = self._code[: self._used][np.repeat(alive, lengths)]
+        begins, exact, self._needed = (one[: self._count][alive] for one in (self._begins, self._exact, self._needed))
+        self._begins = np.cumsum(lengths[alive]) - lengths[alive]
+        self._exact = exact - begins + self._begins
+        self._owners = list(self._slots)
+        self._slots = {name: slot for slot, name in enumerate(self._owners)}
+        self._count, self._used = len(self._owners), len(self._code)
+        self._alive = np.ones(self._count, np.bool_)
+        self.build()
 
     def holders(self, points: Keys) -> tuple[list[int], list[Name]]:
         """All pairs (point, entry that holds it), by point, then in order of arrival."""
@@ -301,58 +337,64 @@ class Predicates:
         owners = self._owners
         return which.tolist(), [owners[slot] for slot in slots.tolist()]
 
-    def holds_any(self, points: Keys) -> NDArray[np.bool_]:
-        """For each point, whether any entry holds it."""
-        hit = np.zeros(len(points), np.bool_)
-        hit[self._matched(points, first=True)[0]] = True
-        return hit
+    def holds_any(self, points: Keys, *, exact: bool = False) -> NDArray[np.bool_]:
+        """For each point, whether any entry holds it; with `exact`, any of those that they stand for."""
+        return _match_any(points, *self._counting(len(points), exact=exact))
 
     def matching(self, points: Keys) -> tuple[Ints, Ints]:
         """All pairs (point, slot of an entry that holds it), by point, then in order of arrival."""
-        return self._matched(points, first=False)
+        return _match(points, *self._counting(len(points)))
 
-    def _matched(self, points: Keys, *, first: bool) -> tuple[Ints, Ints]:
-        return _match(points, first, *self._counting(len(points)))
-
-    def _counting(self, points: int) -> tuple[Any, ...]:
-        """Return the arrays with which the kernels count for so many points: starts of counts, trees, index."""
+    def _counting(self, points: int, *, exact: bool = False) -> tuple[int, int, int, Arrays]:
+        """Return what the kernels take to count for so many points."""
         if self._base > 2**62:
             self._counts[:] = self._base = 0
         base, self._base = self._base, self._base + STRIDE * (points + 1)
-        stored = (self._code, self._begins, self._alive, self._counts, self._needed)
-        return base, self._built, self._count, *stored, *self._index
+        return base, self._built, self._count, self._arrays(exact=exact)
+
+    def _arrays(self, *, exact: bool = False) -> Arrays:
+        begins = self._exact if exact else self._begins
+        return Arrays(self._code, begins, self._alive, self._counts, self._needed, *self._index)
 
     # storing
 
-    def _append(self, name: Name, tree: Filter) -> None:
+    def _append(self, name: Name, tree: Filter, exact: Filter | None = None) -> None:
         if name in self._slots:
             raise InvariantError(f"subscription {name} is added to an index that already holds it")
-        code, needed = compiled(tree, self._selectivity, self._counted)
+        code, needed = self._compiled(tree, exact)
+        own = len(code) if exact is None else sum(1 for _ in leaves(tree))
         self._grow(len(code))
         self._code[self._used : self._used + len(code)] = code
         self._begins[self._count], self._needed[self._count] = self._used, needed
+        self._exact[self._count] = self._used if exact is None else self._used + own
         self._alive[self._count] = True
-        self._slots[name], self._trees[name] = self._count, tree
+        self._slots[name] = self._count
         self._owners.append(name)
         self._used += len(code)
         self._count += 1
-        self.associations += len(code)
+        self.associations += own
+
+    def _compiled(self, tree: Filter, exact: Filter | None) -> tuple[Code, int]:
+        """A filter and what it stands for, as predicates, and how many of the counted ones must be fulfilled."""
+        code, needed = compiled(tree, self._selectivity, self._counted)
+        behind, _ = compiled(exact, self._selectivity, self._counted) if exact is not None else ([], 0)
+        return code + [(attribute, lo, hi, yes, no, False) for attribute, lo, hi, yes, no, _ in behind], needed
 
     def _grow(self, more: int) -> None:
         if self._used + more > len(self._code):
-            self._code = np.concatenate((self._code, np.empty((len(self._code) + more, 6), np.int64)))
+            self._code = np.concatenate((self._code, np.empty((len(self._code) // 4 + more, 6), np.int64)))
         if self._count == len(self._begins):
-            room = np.empty(len(self._begins), np.int64)
-            self._begins, self._needed = np.concatenate((self._begins, room)), np.concatenate((self._needed, room))
+            room = np.empty(len(self._begins) // 4 + 64, np.int64)
+            by_slot = (self._begins, self._exact, self._needed)
+            self._begins, self._exact, self._needed = (np.concatenate((one, room)) for one in by_slot)
             self._alive = np.concatenate((self._alive, np.zeros(len(room), np.bool_)))
 
-    def _build(self) -> None:
-        """Build the segment trees over everything. O(predicates log predicates)."""
+    def build(self) -> None:
+        """Build the segment trees over everything, so that nothing waits. O(predicates log predicates)."""
         self._built, self._base = self._count, 0
         self._counts = np.zeros(self._count + 1, np.int64)
         code = self._code[: self._used]
-        lengths = np.diff(np.append(self._begins[: self._count], self._used))
-        owner = np.repeat(np.arange(self._count), lengths)
+        owner = np.repeat(np.arange(self._count), self._lengths)
         counted = np.flatnonzero(code[:, COUNTED])
         attribute, lo, hi = (code[counted, column] for column in (ATTRIBUTE, LO, HI))
         order = np.lexsort((hi, lo, attribute))
@@ -363,18 +405,21 @@ class Predicates:
         owners = np.ascontiguousarray(owner[counted][order])
         self._index = (*_segments(rows[begins], self._space.dims), np.append(begins, len(rows)), owners)
 
-    def check(self) -> None:
-        """Raise `InvariantError` unless names, slots and trees agree."""
-        if self._slots.keys() != self._trees.keys() or sum(self._alive[: self._count]) != len(self._slots):
+    def check(self, trees: Mapping[Name, Filter], exact: Mapping[Name, Filter] | None = None) -> None:
+        """Raise `InvariantError` unless the filters are these, and those that some stand for are in `exact`."""
+        if self._slots.keys() != trees.keys() or sum(self._alive[: self._count]) != len(self._slots):
             raise InvariantError("the names, slots and trees of a predicate index disagree")
         if list(self._slots.values()) != np.flatnonzero(self._alive[: self._count]).tolist():
             raise InvariantError("the slots of a predicate index are not in order of arrival")
+        lengths = self._lengths
         for name, slot in self._slots.items():
-            code, needed = compiled(self._trees[name], self._selectivity, self._counted)
-            begin = self._begins[slot]
-            if (self._code[begin : begin + len(code)] != code).any() or self._needed[slot] != needed:
+            code, needed = self._compiled(trees[name], (exact or {}).get(name))
+            begin, own = self._begins[slot], sum(1 for _ in leaves(trees[name]))
+            if self._code[begin : begin + lengths[slot]].tolist() != list(map(list, code)):
                 raise InvariantError(f"the predicates of {name} are not those of its tree")
-        if self.associations != sum(1 for tree in self._trees.values() for _ in leaves(tree)):
+            if self._needed[slot] != needed or self._associations(slot) != own:
+                raise InvariantError(f"the predicates of {name} are miscounted")
+        if self.associations != sum(map(self._associations, self._slots.values())):
             raise InvariantError("the associations of a predicate index are miscounted")
 
 

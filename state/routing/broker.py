@@ -26,6 +26,7 @@ from state.protocol.ledger import Ledger, Update
 from state.protocol.messages import LOCAL, Cause, Change, Name, RangeChange, Request, Subscribe, Unsubscribe
 from state.protocol.wire import EXPIRE, REBUILD, WORK, Input, unpack
 from state.routing.decision import Decision
+from state.routing.heard import Kept
 from state.routing.link import Link, Setup, build
 from state.routing.subscriptions import Subscription, Subscriptions
 
@@ -130,20 +131,24 @@ class Broker:
 
     def _change(self, origin: str, request: Request, cause: Cause | None) -> list[tuple[Link, list[Decision]]]:
         """Let the link that the request came from hear it, and every other link decide."""
-        self._keep(origin, request)
+        kept = self._keep(origin, request)
         if origin != LOCAL:
-            self.links[origin].heard.apply(request)
+            self.links[origin].heard.apply(kept)
         elif not isinstance(request, RangeChange):
             self._hear_client(request)
         others = (link for name, link in self.links.items() if name != origin)
         return [(link, link.told.apply(origin, request, cause)) for link in others]
 
-    def _keep(self, origin: str, request: Request) -> None:
+    def _keep(self, origin: str, request: Request) -> Kept:
+        """Add the row that a request becomes and return it, or remove the one that it ends and return the request."""
         if isinstance(request, Subscribe):
             r = request
-            self.subscriptions.add(Subscription(self.version, r.name, origin, r.boxes, r.tree, r.exact, r.where))
-        elif isinstance(request, Unsubscribe) and request.name in self.subscriptions:
+            row = Subscription(self.version, r.name, origin, r.boxes, r.tree, r.exact, r.where)
+            self.subscriptions.add(row)
+            return row
+        if isinstance(request, Unsubscribe) and request.name in self.subscriptions:
             self.subscriptions.remove(request.name)
+        return request
 
     def _hear_client(self, request: Subscribe | Unsubscribe) -> None:
         if request.name in self.clients:

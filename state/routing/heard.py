@@ -1,11 +1,12 @@
 """heard[M]: what a neighbour M asked of a broker, and so which publications go to M.
 
     BoxHeard      subscriptions as boxes: a publication goes to M if any holds it
-    PrunedHeard   the same, generalised: fewer predicates, more publications (`matching.pruned`); wraps a `BoxHeard`
+    PrunedHeard   the same, generalised: fewer predicates, more publications (`matching.pruned`)
     RangeHeard    ranges of a curve, under `mics`: one look-up
 
-All three take requests (`apply`) and say which points are wanted (`wants`, rule P). Pruning is a wrapper, so that it
-can be put on, changed and taken off at any time: the originals stay where they were.
+All three take what the broker keeps of requests (`apply`) and say which points are wanted (`wants`, rule P). The first
+two refer to the broker's rows, and each has the index that it answers by. So pruning can be put on, changed and taken
+off at any time: the rows stay, and the index is made from them. A pruned link packs its rows, which it seldom reads.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from state.errors import InvariantError
 from state.filters.pruning import Pruning
 from state.filters.selectivity import Counts, Selectivities
 from state.filters.trees import Filter, of_boxes
-from state.geometry.boxes import Boxes, stack
+from state.geometry.boxes import stack
 from state.matching.boxlist import BoxList
 from state.matching.extents import Extent, Extents
 from state.matching.pruned import Pruned
-from state.protocol.messages import Name, RangeChange, Request, Subscribe, Unsubscribe
+from state.protocol.messages import Name, RangeChange, Unsubscribe
 from state.routing.subscriptions import Subscription
 from state.space import Keys, Space
 from state.strategies.base import Dump
@@ -36,6 +37,8 @@ from state.strategies.base import Dump
 Mask = NDArray[np.bool_]
 Learned = tuple[Counts, Counts]
 """Publications seen by attribute and bin, and those that the estimates stand on: see `selectivity`."""
+Kept = Subscription | Unsubscribe | RangeChange
+"""What a broker keeps of a request: the row that it became, or the request itself."""
 OTHER_COPY = "Remedy: the state of one of the two is not the other's: restore both from one checkpoint"
 
 
@@ -47,8 +50,8 @@ class Heard(ABC):
     """Counts learned from publications, which must be stored; None where nothing is learned."""
 
     @abstractmethod
-    def apply(self, request: Request) -> None:
-        """Take a request of the neighbour."""
+    def apply(self, kept: Kept) -> None:
+        """Take a request of the neighbour, as the broker keeps it."""
 
     @abstractmethod
     def wants(self, points: Keys) -> Mask:
@@ -74,11 +77,6 @@ class Heard(ABC):
     def asked(self) -> object:
         """Return all that was heard, to be compared with what the other end told (rule H)."""
 
-    @property
-    def unpruned(self) -> Heard:
-        """The same without a wrapper."""
-        return self
-
     def pruned(self, pruning: Pruning | None) -> Heard:
         """Return the same, pruned in this way, or not at all."""
         return self
@@ -102,67 +100,89 @@ class Heard(ABC):
         """Raise `InvariantError` unless everything is consistent."""
 
 
-class BoxHeard(Heard):
-    """Subscriptions as boxes. `trees` are the Boolean filters among them; their boxes are there like all others."""
+class SubscriptionsHeard(Heard):
+    """Subscriptions: the broker's rows of this origin, in order of arrival."""
 
     def __init__(self, space: Space) -> None:
         self.space = space
-        self.boxes = BoxList(space.dims)
-        self.trees: dict[Name, Filter] = {}
-        self._extents: Extents | None = None
+        self.rows: dict[Name, Subscription] = {}
 
-    def apply(self, request: Request) -> None:
-        match request:
-            case Subscribe():
-                if request.name in self.boxes:
-                    self._forget(request.name)
-                self._remember(request.name, request.boxes, request.tree)
+    def apply(self, kept: Kept) -> None:
+        match kept:
+            case Subscription():
+                if kept.name in self.rows:
+                    self._forget(kept.name)
+                self.rows[kept.name] = kept
+                self._add(kept)
             case Unsubscribe():
-                if request.name not in self.boxes:
-                    raise InvariantError(f"{request.name} is taken back, but was never asked for. {OTHER_COPY}")
-                self._forget(request.name)
+                if kept.name not in self.rows:
+                    raise InvariantError(f"{kept.name} is taken back, but was never asked for. {OTHER_COPY}")
+                self._forget(kept.name)
             case RangeChange():
                 raise InvariantError("the neighbour speaks in ranges, this broker listens for boxes")
 
-    def _remember(self, name: Name, boxes: Boxes, tree: Filter | None) -> None:
-        self.boxes.add(name, boxes)
-        if tree is not None:
-            self.trees[name] = tree
-        if self._extents is not None:
-            self._extents.add(boxes, tree)
-
     def _forget(self, name: Name) -> None:
-        if self._extents is not None:
-            self._extents.remove_keys(self.boxes.keys(name), self.trees.get(name))
-        self.boxes.remove(name)
-        self.trees.pop(name, None)
+        self._remove(self.rows[name])
+        del self.rows[name]
 
-    def wants(self, points: Keys) -> Mask:
-        return self.boxes.holds_any(points)
+    @abstractmethod
+    def _add(self, row: Subscription) -> None:
+        """Take note of a new row, the last."""
+
+    @abstractmethod
+    def _remove(self, row: Subscription) -> None:
+        """Take note of a row that goes next."""
 
     def __len__(self) -> int:
-        return len(self.boxes)
+        return len(self.rows)
 
     def names(self) -> set[Name]:
-        return set(self.boxes)
+        return set(self.rows)
 
     def asked(self) -> object:
-        return {name: (self.boxes.boxes(name), self.trees.get(name)) for name in self.boxes}
+        return {name: (row.boxes, row.tree) for name, row in self.rows.items()}
 
     def tree(self, name: Name) -> Filter:
         """Return a subscription as a filter."""
-        tree = self.trees.get(name)
-        return of_boxes(self.boxes.boxes(name), self.space) if tree is None else tree
+        row = self.rows[name]
+        tree = row.tree
+        return of_boxes(row.boxes, self.space) if tree is None else tree
+
+
+class BoxHeard(SubscriptionsHeard):
+    """Subscriptions as boxes, Boolean filters like all others."""
+
+    def __init__(self, space: Space, rows: Iterable[Subscription] = ()) -> None:
+        super().__init__(space)
+        self._extents: Extents | None = None
+        self.restore(rows, Dump())
+
+    def _add(self, row: Subscription) -> None:
+        self.boxes.add(row.name, row.boxes)
+        if self._extents is not None:
+            self._extents.add(row.boxes, row.tree)
+
+    def _remove(self, row: Subscription) -> None:
+        if self._extents is not None:
+            self._extents.remove_keys(self.boxes.keys(row.name), row.tree)
+        self.boxes.remove(row.name)
+
+    def wants(self, points: Keys) -> Mask:
+        return self.boxes.holds_any(points)
 
     @property
     def extent(self) -> Extent:
         """The size of the filters heard; counted when it is first asked for."""
         if self._extents is None:
-            self._extents = Extents.of_list(self.space, self.boxes, self.trees)
+            self._extents = self._count()
         return self._extents.extent
 
+    def _count(self) -> Extents:
+        trees = {name: tree for name, row in self.rows.items() if (tree := row.tree) is not None}
+        return Extents.of_list(self.space, self.boxes, trees)
+
     def pruned(self, pruning: Pruning | None) -> Heard:
-        return self if pruning is None else PrunedHeard(self, pruning)
+        return self if pruning is None else PrunedHeard(self.space, pruning, self.rows.values())
 
     def sizes(self) -> dict[str, Any]:
         associations, taken = self.extent
@@ -176,37 +196,35 @@ class BoxHeard(Heard):
         }
 
     def restore(self, rows: Iterable[Subscription], dump: Dump) -> None:
-        kept = list(rows)
-        dims = self.space.dims
-        self.boxes = BoxList(dims, ((row.name, stack(row.boxes, dims)) for row in kept))
-        self.trees = {row.name: row.tree for row in kept if row.tree is not None}
+        self.rows, dims = {row.name: row for row in rows}, self.space.dims
+        self.boxes = BoxList(dims, ((row.name, stack(row.boxes, dims)) for row in self.rows.values()))
         self._extents = None
 
     def check(self) -> None:
         self.boxes.check()
-        if not self.trees.keys() <= set(self.boxes):
-            raise InvariantError("a tree is kept of what was not heard")
+        if list(self.boxes) != list(self.rows):
+            raise InvariantError("the boxes heard are not those of the rows")
+        if any(self.boxes.boxes(name) != row.boxes for name, row in self.rows.items()):
+            raise InvariantError("the boxes heard are not those of the rows")
         if self._extents is not None:
-            self._extents.check(Extents.of_list(self.space, self.boxes, self.trees))
+            self._extents.check(self._count())
 
 
-class PrunedHeard(Heard):
-    """The requests of a neighbour, pruned by the selectivities that publications teach."""
+class PrunedHeard(SubscriptionsHeard):
+    """Subscriptions pruned by the selectivities that publications teach. Their rows are packed."""
 
-    def __init__(self, inner: BoxHeard, pruning: Pruning) -> None:
-        self._inner, self._pruning = inner, pruning
-        self._seen = Selectivities(inner.space)
+    def __init__(self, space: Space, pruning: Pruning, rows: Iterable[Subscription] = ()) -> None:
+        super().__init__(space)
+        self._pruning = pruning
+        self._seen = Selectivities(space)
         self._made: Pruned | None = None
-
-    @property
-    def unpruned(self) -> Heard:
-        return self._inner
+        self.restore(rows, Dump())
 
     def pruned(self, pruning: Pruning | None) -> Heard:
         """Prune in another way. What was learned is kept where pruning goes on, and dropped where it ends."""
         if pruning is None:
-            return self._inner
-        again = PrunedHeard(self._inner, pruning)
+            return BoxHeard(self.space, self.rows.values())
+        again = PrunedHeard(self.space, pruning, self.rows.values())
         again._seen = self._seen
         return again
 
@@ -214,25 +232,24 @@ class PrunedHeard(Heard):
     def table(self) -> Pruned:
         """The pruned filters; made when they are first needed."""
         if self._made is None:
-            entries = ((name, self._inner.tree(name)) for name in self._inner.boxes)
-            heard = self._inner.boxes.boxes
-            self._made = Pruned(self._inner.space, self._pruning, self._seen, heard, entries)
+            self._made = Pruned(self.space, self._pruning, self._seen, self.tree, self.rows)
         return self._made
 
-    def apply(self, request: Request) -> None:
-        known = request.name in self._inner.boxes
-        if self._made is not None and known:
-            self._made.remove(request.name)
-        self._inner.apply(request)
-        if self._made is not None and isinstance(request, Subscribe):
-            self._made.add(request.name, self._inner.tree(request.name))
+    def _add(self, row: Subscription) -> None:
+        if self._made is not None:
+            self._made.add(row.name)
+        row.pack()
+
+    def _remove(self, row: Subscription) -> None:
+        if self._made is not None:
+            self._made.remove(row.name)
 
     def wants(self, points: Keys) -> Mask:
         wanted = np.empty(len(points), np.bool_)
         begin = 0
         while begin < len(points):  # in steps, so that it does not matter how publications are cut into runs
             end = min(len(points), begin + self._seen.room)
-            wanted[begin:end] = self.table.table.holds_any(points[begin:end])
+            wanted[begin:end] = self.table.holds_any(points[begin:end])
             if self._seen.see(points[begin:end]):
                 self._made = None
             begin = end
@@ -241,24 +258,15 @@ class PrunedHeard(Heard):
     def falsely(self, points: Keys, wanted: Mask) -> Mask:
         false = np.zeros(len(points), np.bool_)
         if wanted.any():
-            false[wanted] = ~self._inner.wants(points[wanted])
+            false[wanted] = ~self.table.holds_any_original(points[wanted])
         return false
-
-    def __len__(self) -> int:
-        return len(self._inner)
-
-    def names(self) -> set[Name]:
-        return self._inner.names()
-
-    def asked(self) -> object:
-        return self._inner.asked()
 
     @property
     def learned(self) -> Learned | None:  # type: ignore[override]
         return self._seen.counts, self._seen.taken
 
     def learn(self, learned: Learned | None) -> None:
-        fresh = Selectivities(self._inner.space)
+        fresh = Selectivities(self.space)
         if learned is not None:
             fresh.restore(*learned)
         if (fresh.taken != self._seen.taken).any():
@@ -267,16 +275,23 @@ class PrunedHeard(Heard):
             self._seen.counts = fresh.counts
 
     def sizes(self) -> dict[str, Any]:
-        associations, taken = self.table.extent
-        pruned = {"prunings": self.table.prunings, "associations": associations, "filter_bytes": taken}
-        return self._inner.sizes() | pruned
+        table = self.table
+        return {
+            "heard": len(self),
+            "prunings": table.prunings,
+            "associations": table.extent.associations,
+            "unpruned_associations": table.unpruned.associations,
+            "filter_bytes": table.extent.bytes,
+            "unpruned_filter_bytes": table.unpruned.bytes,
+        }
 
     def restore(self, rows: Iterable[Subscription], dump: Dump) -> None:
-        self._inner.restore(rows, dump)
+        self.rows = {row.name: row for row in rows}
+        for row in self.rows.values():
+            row.pack()
         self._made = None
 
     def check(self) -> None:
-        self._inner.check()
         if self._made is not None:
             self._made.check()
 
@@ -289,13 +304,13 @@ class RangeHeard(Heard):
     def __init__(self, grid: Grid) -> None:
         self.grid, self.table = grid, RangeTable()
 
-    def apply(self, request: Request) -> None:
+    def apply(self, kept: Kept) -> None:
         """Take a change of ranges. Those added must be new, those removed must be there."""
-        if not isinstance(request, RangeChange):
+        if not isinstance(kept, RangeChange):
             raise InvariantError("the neighbour speaks in boxes, this broker listens for ranges")
-        added, removed = ranges_of(request.added), ranges_of(request.removed)
+        added, removed = ranges_of(kept.added), ranges_of(kept.removed)
         if cell_count(self.table.add(added)) != cell_count(added):
-            raise InvariantError(f"ranges are asked for twice, because of {request.name}. {OTHER_COPY}")
+            raise InvariantError(f"ranges are asked for twice, because of {kept.name}. {OTHER_COPY}")
         self.table.remove(removed)
 
     def wants(self, points: Keys) -> Mask:

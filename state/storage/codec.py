@@ -265,14 +265,15 @@ def _uncollected() -> Iterator[None]:
 
 
 def _store_subscriptions(rows: Sequence[Subscription], setup: str, dims: int) -> StoredSubscriptions:
-    boxes = stack((box for row in rows for box in row.boxes), dims)
+    shapes = [row.boxes for row in rows]
+    boxes = stack((box for shape in shapes for box in shape), dims)
     asked = [(k, row.where) for k, row in enumerate(rows) if row.where is not None]
     return StoredSubscriptions(
         setup,
         series(column(row.number for row in rows)),
         _store_names([row.name for row in rows]),
         words(row.origin for row in rows),
-        numbers(column(len(row.boxes) for row in rows)),
+        numbers(column(map(len, shapes))),
         [numbers(boxes[:, end, i]) for i in range(dims) for end in (0, 1)],
         _store_trees([row.tree for row in rows]),
         _store_trees([row.exact for row in rows]),

@@ -159,14 +159,18 @@ TABLES: dict[str, tuple[Column, ...]] = {
             "predicates of the filters heard, one for each that has it; null for local and under mics",
         ),
         Column("unpruned_associations", "int", "the same before pruning"),
-        Column("filter_bytes", "int", "size of the filters heard; null for local and under mics"),
+        Column(
+            "filter_bytes",
+            "int",
+            "bytes of the filters heard, as written: 24 a predicate, 8 an AND or OR; null for local and under mics",
+        ),
         Column("unpruned_filter_bytes", "int", "the same before pruning"),
         Column(
             "withheld_associations",
             "int",
             "predicates of the filters withheld from the neighbour: what covering saves there",
         ),
-        Column("withheld_filter_bytes", "int", "size of the filters withheld from the neighbour"),
+        Column("withheld_filter_bytes", "int", "bytes of the filters withheld from the neighbour"),
         Column(
             "state_bytes",
             "int",

@@ -49,7 +49,10 @@ def fields(broker: Broker) -> dict[str, object]:
     clients = broker.clients
     return {
         "name": broker.name,
-        "subscriptions": list(broker.subscriptions),
+        "subscriptions": [
+            (row.number, row.name, row.origin, row.boxes, row.tree, row.exact, row.where)
+            for row in broker.subscriptions
+        ],
         "clients": list(clients),
         "boxes of clients": {name: clients.boxes(name) for name in clients},
         "trees of clients": clients.exact,
@@ -76,8 +79,7 @@ def link_fields(link: Link) -> dict[str, object]:
         "kept by the strategy": numbers(dump.strategy),
         "size": (len(told), len(heard)),
         "asked": heard.asked(),
-        "heard in order": list(getattr(heard.unpruned, "boxes", ())),
-        "trees heard": getattr(heard.unpruned, "trees", None),
+        "heard in order": list(getattr(heard, "rows", ())),
         "ranges": numbers(heard.dump()),
         "working": told.working,
         "leaving": [(name, shape, list(shape.waiting)) for name, shape in dump.leaving.items()],

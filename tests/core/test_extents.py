@@ -62,9 +62,9 @@ def test_a_wrong_sum_is_noticed() -> None:
 
 
 def heard_by(link: Link) -> list[Filter]:
-    heard = link.heard.unpruned
+    heard = link.heard.pruned(None)
     assert isinstance(heard, BoxHeard)
-    return [heard.trees.get(n) or of_boxes(heard.boxes.boxes(n), link.setup.space) for n in heard.boxes]
+    return [row.tree or of_boxes(row.boxes, link.setup.space) for row in heard.rows.values()]
 
 
 def withheld_by(told: Told) -> list[Filter]:
@@ -98,7 +98,7 @@ def check_sizes(link: Link) -> None:
     heard, withheld = total(heard_by(link)), total(withheld_by(link.told))
     assert (sizes["unpruned_associations"], sizes["unpruned_filter_bytes"]) == heard
     assert (sizes["withheld_associations"], sizes["withheld_filter_bytes"]) == withheld
-    if link.heard.unpruned is link.heard:
+    if link.heard.pruned(None) is link.heard:
         assert (sizes["associations"], sizes["filter_bytes"], sizes["prunings"]) == (*heard, None)
 
 

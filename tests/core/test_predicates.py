@@ -41,7 +41,7 @@ def test_any_history_is_matched_exactly(counted: Counted, data: st.DataObject) -
             else:
                 kept[name(number)] = data.draw(real)
                 index.add(name(number), kept[name(number)])
-        index.check()
+        index.check(kept)
         assert list(index) == list(kept)
         pairs = expected(kept)
         assert list(zip(*index.holders(GRID), strict=True)) == pairs
