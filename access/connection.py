@@ -65,9 +65,19 @@ def connect_producer(bootstrap: str, deadline: float = DEADLINE) -> Any:
 
 
 def connect_consumer(
-    bootstrap: str, deadline: float = DEADLINE, group: str | None = None, *, committed: bool = True
+    bootstrap: str,
+    deadline: float = DEADLINE,
+    group: str | None = None,
+    *,
+    committed: bool = True,
+    reset: str = "earliest",
+    refresh: float = 300.0,
 ) -> Any:
-    """Return a `KafkaConsumer` that commits only when told to, and by default sees only committed records."""
+    """Return a `KafkaConsumer` that commits only when told to, and by default sees only committed records.
+
+    `reset` is what it does where its position is deleted ("none": raise), `refresh` the seconds after which it asks
+    again which partitions there are.
+    """
     return _connected(
         KafkaConsumer,
         bootstrap,
@@ -75,7 +85,8 @@ def connect_consumer(
         group_id=group,
         isolation_level="read_committed" if committed else "read_uncommitted",
         enable_auto_commit=False,
-        auto_offset_reset="earliest",
+        auto_offset_reset=reset,
+        metadata_max_age_ms=round(refresh * 1000),
         allow_auto_create_topics=False,
     )
 

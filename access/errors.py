@@ -4,10 +4,21 @@ LacunaError
 └── KafkaFailed         Kafka did not do what it was asked to
     ├── Unreachable     Kafka does not answer
     ├── TopicMissing    Kafka does not know a topic
-    └── NotConfirmed    Kafka did not confirm an event: it may or may not have the event
+    ├── NotConfirmed    Kafka did not confirm an event: it may or may not have the event
+    └── NotSent         an event was not sent: too many others are not confirmed yet
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kafka.errors import (
+    MessageSizeTooLargeError,
+    RecordListTooLargeError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+)
 
 from state.errors import LacunaError
 
@@ -27,21 +38,51 @@ class Unreachable(KafkaFailed):
 
 
 class TopicMissing(KafkaFailed):
-    """A topic is not there."""
+    """A topic is not there. `prefixes` are those of the systems that Kafka has topics of."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, prefixes: Sequence[str]) -> None:
+        there = f"The prefixes there: {', '.join(prefixes)}" if prefixes else "No prefix is there yet"
         super().__init__(
-            f"topic {topic!r}: Kafka at {bootstrap} does not know it. "
+            f"topic {topic!r}: Kafka at {bootstrap} does not know it. {there}. "
             "Remedy: start the router, which creates the topics, or correct prefix in [kafka]."
         )
+        self.topic, self.prefixes = topic, tuple(prefixes)
 
 
 class NotConfirmed(KafkaFailed):
-    """Events may or may not have arrived."""
+    """Kafka did not confirm an event. It may or may not have the event.
 
-    def __init__(self, bootstrap: str, topic: str, cause: BaseException) -> None:
+    `events` holds everything that was not confirmed; `topic`, `key`, `cause` and the message are about the first.
+    """
+
+    def __init__(
+        self, bootstrap: str, topic: str, key: str, cause: BaseException, *, event: str, events: tuple[Any, ...]
+    ) -> None:
+        others = f" and {len(events) - 1:,} more" if len(events) > 1 else ""
         super().__init__(
-            f"topic {topic!r}: Kafka at {bootstrap} did not confirm an event ({cause}). Remedy: see that Kafka runs "
-            "and takes records of this size, connect again, and send again what was not confirmed; a subscribe or "
+            f"topic {topic!r}, key {key!r}: Kafka at {bootstrap} did not confirm {event}{others} ({cause}). "
+            f"Remedy: {_remedy(cause)}, connect again, and send again what was not confirmed; a subscribe or "
             "unsubscribe sent twice does no harm."
         )
+        self.topic, self.key, self.cause, self.events = topic, key, cause, events
+
+
+class NotSent(KafkaFailed):
+    """An event was not sent, because too many others wait for Kafka to confirm them."""
+
+    def __init__(self, bootstrap: str, topic: str, key: str, *, event: str, waiting: int, deadline: float) -> None:
+        super().__init__(
+            f"topic {topic!r}, key {key!r}: {event} was not sent: {waiting:,} others wait for Kafka at {bootstrap} to "
+            f"confirm them, and it confirmed none for {deadline:g} s. Remedy: see that Kafka runs, then send it again."
+        )
+        self.topic, self.key = topic, key
+
+
+def _remedy(cause: BaseException) -> str:
+    if isinstance(cause, MessageSizeTooLargeError | RecordListTooLargeError):
+        return "send less, or raise max.message.bytes of the topic"
+    if isinstance(cause, UnknownTopicOrPartitionError):
+        return "start the router, which creates the topics, or correct prefix in [kafka]"
+    if isinstance(cause, TopicAuthorizationFailedError):
+        return "let this client write to the topic"
+    return "see that Kafka runs"

@@ -1,4 +1,7 @@
-"""Creating the topics of a system in Kafka.
+"""The topics of a system in Kafka: creating them, and seeing whether they are there.
+
+Only the job creates topics (`ensure_topics`). Everything else asks for them (`require_topics`), so that a mistyped
+prefix is refused and creates nothing.
 
 | topic                      | key       | partitions | kept               | why                                       |
 | -------------------------- | --------- | ---------- | ------------------ | ----------------------------------------- |
@@ -19,13 +22,15 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterable
+from contextlib import closing
 from typing import Any
 
 from kafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
 from access import DEADLINE
 from access.connection import connect_admin
-from access.errors import KafkaFailed, Unreachable
+from access.errors import KafkaFailed, TopicMissing, Unreachable
 from access.offsets import topic_spans
 from state.protocol.topics import Topics
 
@@ -71,6 +76,39 @@ def ensure_topics(
         raise Unreachable(bootstrap, deadline) from None
     finally:
         admin.close()
+
+
+def require_topics(bootstrap: str, topics: Iterable[str], deadline: float = DEADLINE) -> None:
+    """Check that these topics exist. Raises `TopicMissing` for the first that does not."""
+    there = _all_topics(bootstrap, deadline)
+    for topic in topics:
+        if topic not in there:
+            raise TopicMissing(bootstrap, topic, prefixes(there))
+
+
+def topic_missing(bootstrap: str, topic: str, deadline: float = DEADLINE) -> TopicMissing:
+    """Return the error for a topic that Kafka did not find. Raises `Unreachable` if Kafka does not answer at all."""
+    return TopicMissing(bootstrap, topic, prefixes(_all_topics(bootstrap, deadline)))
+
+
+def prefixes(topics: Iterable[str]) -> list[str]:
+    """Return the prefixes under which these topics hold everything that clients use.
+
+    >>> prefixes(["b.subscribe", "x.publish", "b.unsubscribe", "b.publish", "b.deliveries"])
+    ['b']
+    """
+    there = set(topics)
+    last = ".deliveries"
+    found = (topic.removesuffix(last) for topic in there if topic.endswith(last))
+    return sorted(prefix for prefix in found if there.issuperset(Topics(prefix).events))
+
+
+def _all_topics(bootstrap: str, deadline: float) -> set[str]:
+    with closing(connect_admin(bootstrap, deadline)) as admin:
+        try:
+            return set(admin.list_topics())
+        except KafkaError:
+            raise Unreachable(bootstrap, deadline) from None
 
 
 def partition_counts(bootstrap: str, prefix: str, deadline: float = DEADLINE) -> dict[str, int]:

@@ -13,6 +13,7 @@ busy at the same time. Ratios to it, within one run:
 * `four_hops_in_batches` (at most 2.8): the same with the default regions on two cores;
   `four_hops_in_batches_archiving` (at most 3.5): with the archive running too.
 * `archive_ratio` (above 1): rows per second archived over rows per second that the router makes.
+* `listen_vs_consumer` (at least 0.7): see `bench.listening`.
 
 A ratio hides what both sides pay. So these are kept as well: `seconds_four_hops` (one region), `seconds_batch` (a
 pass-through batch of one publication), `publications_per_s` (at 10,000 subscriptions).
@@ -39,6 +40,7 @@ from pyspark.sql.functions import expr
 from pyspark.sql.streaming.query import StreamingQuery
 
 from access.topics import ensure_topics
+from bench import listening
 from bench.report import Report, Step, median
 from lacuna.local import local_kafka, spark_jars
 from producers.compose import Composer
@@ -68,6 +70,7 @@ def run(step: Step, *, quick: bool) -> Report:
     scale = 10 if quick else 1
     step("starting Kafka")
     with tempfile.TemporaryDirectory() as folder, local_kafka(Path(folder) / "kafka", 0) as bootstrap:
+        listening.measure(report, step, bootstrap, 3 if quick else 5, 50_000 // scale)
         engine = Engine(jars=spark_jars(), most_records=200_000)
         bench = Bench(report, step, Path(folder), bootstrap, engine, 3 if quick else 5)
         bench.star(scale)

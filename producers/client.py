@@ -11,25 +11,29 @@
 A client is attached to one broker under one name. Every event is checked before it is sent (`EventRefused` names value,
 rule and remedy), stamped with the time, and, for subscribes and unsubscribes, with a revision that grows (see
 `compose`): of two events about one subscription the later wins, although they are in different topics. Sending does not
-wait; `flush` and the end of the `with` block do, and raise if Kafka did not confirm everything.
+wait: it returns a `Sent`, which can be waited for (`place`), awaited, or given a callback. `flush` and the end of the
+`with` block wait for everything, and raise `NotConfirmed` with all that Kafka did not confirm. docs/client.md has
+examples.
 
 Without this library, any Kafka client will do that writes the same JSON with the broker as the key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from access import DEADLINE
 from producers.compose import Clock, micros
-from producers.deliveries import Deliveries
-from producers.sender import Sender, Sent
+from producers.deliveries import Deliveries, Gap, warn_of
+from producers.sender import WINDOW, Sender, Sent
 from state.config import Config, parse
 from state.errors import ConfigError
 from state.protocol.events import MOST_NAME
+from state.protocol.messages import Headers
 
 Where = Mapping[str, Any] | list[Any] | str
 """An object of ranges, a list of alternatives, or a text such as "price < 20 OR volume > 500"."""
@@ -39,12 +43,22 @@ class Client:
     """One client, attached to one broker. May be shared by threads."""
 
     def __init__(
-        self, config: Config, *, broker: str, name: str, deadline: float = DEADLINE, clock: Clock = micros
+        self,
+        config: Config,
+        *,
+        broker: str,
+        name: str,
+        deadline: float = DEADLINE,
+        window: int = WINDOW,
+        clock: Clock = micros,
     ) -> None:
-        """Connect. `deadline` is how many seconds Kafka may take to answer, here and later."""
+        """Connect. `deadline` is how many seconds Kafka may take to answer, here and later.
+
+        `window` is how many events may wait for Kafka to confirm them; then sending waits.
+        """
         self.broker, self.name = checked_broker(config, broker), checked_name(name)
         self._kafka, self._deadline = config.kafka, deadline
-        self._sender = Sender(config, deadline=deadline, clock=clock)
+        self._sender = Sender(config, deadline=deadline, window=window, clock=clock)
         self._listening: list[Deliveries] = []
 
     @classmethod
@@ -61,20 +75,33 @@ class Client:
         """Ask for `id` no longer."""
         return self._sender.send("unsubscribe", self.broker, _given({"id": id, "client": self.name, "rev": rev}))
 
-    def publish(self, id: str, at: Mapping[str, Any], payload: Any = None) -> Sent:
-        """Publish a point of the space, with anything that JSON can hold."""
-        return self._sender.send("publish", self.broker, _given({"id": id, "at": at, "payload": payload}))
+    def publish(self, id: str, at: Mapping[str, Any], payload: Any = None, headers: Headers = ()) -> Sent:
+        """Publish a point of the space, with anything that JSON can hold. Kafka headers travel to the deliveries."""
+        return self._sender.send("publish", self.broker, _given({"id": id, "at": at, "payload": payload}), headers)
 
     def deliveries(
-        self, *, from_beginning: bool = False, timeout: float | None = None, group: str | None = None
+        self,
+        *,
+        from_beginning: bool = False,
+        timeout: float | None = None,
+        bookmark: str | None = None,
+        on_gap: Callable[[Gap], object] = warn_of,
     ) -> Deliveries:
-        """The client's deliveries, each once, from now on; see `Deliveries` for the options."""
-        options: dict[str, Any] = {"from_beginning": from_beginning, "timeout": timeout, "group": group}
-        self._listening.append(Deliveries(self._kafka, self.name, deadline=self._deadline, **options))
-        return self._listening[-1]
+        """Listen for the client's deliveries, each once, from now on; see `Deliveries` for the options."""
+        deliveries = Deliveries(
+            self._kafka,
+            self.name,
+            from_beginning=from_beginning,
+            timeout=timeout,
+            bookmark=bookmark,
+            on_gap=on_gap,
+            deadline=self._deadline,
+        )
+        self._listening.append(deliveries)
+        return deliveries
 
     def flush(self, timeout: float | None = None) -> None:
-        """Wait until Kafka has confirmed everything sent so far; raises `NotConfirmed` if it does not."""
+        """Wait until Kafka has confirmed everything sent so far. Raises `NotConfirmed` for what it did not."""
         self._sender.flush(timeout)
 
     def close(self) -> None:
@@ -91,6 +118,15 @@ class Client:
                 deliveries.__exit__(kind, error, None)
         finally:
             self._sender.__exit__(kind, error, None)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        """As `__exit__`, without blocking the event loop."""
+        await asyncio.to_thread(self.__exit__, kind, error, None)
 
 
 def checked_broker(config: Config, broker: str) -> str:

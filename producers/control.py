@@ -8,11 +8,8 @@ from __future__ import annotations
 from contextlib import closing
 from uuid import uuid4
 
-from kafka.errors import KafkaError, KafkaTimeoutError
-
 from access import DEADLINE
 from access.connection import connect_producer
-from access.errors import NotConfirmed, TopicMissing
 from producers.sender import Place, Sent
 from state.config import Config
 from state.protocol.commands import COMMAND, Prune, Rebuild, write_command
@@ -31,11 +28,7 @@ def ask_prune(config: Config, command: Prune, *, deadline: float = DEADLINE) -> 
 
 def _ask(config: Config, command: Rebuild | Prune, deadline: float) -> Place:
     bootstrap, topic = config.kafka.bootstrap, Topics(config.kafka.prefix).control
-    key, value = f"{COMMAND}{uuid4()}".encode(), write_command(command)
+    sent = Sent(bootstrap, topic, f"{COMMAND}{uuid4()}", write_command(command))
     with closing(connect_producer(bootstrap, deadline)) as producer:
-        try:
-            return Sent(bootstrap, topic, value, producer.send(topic, value, key=key)).place(deadline)
-        except KafkaTimeoutError:
-            raise TopicMissing(bootstrap, topic) from None
-        except KafkaError as error:
-            raise NotConfirmed(bootstrap, topic, error) from None
+        sent.put(producer, deadline)
+        return sent.place(deadline)

@@ -7,11 +7,11 @@ LacunaError
 
 from __future__ import annotations
 
-from access.errors import KafkaFailed, NotConfirmed, TopicMissing, Unreachable
+from access.errors import KafkaFailed, NotConfirmed, NotSent, TopicMissing, Unreachable
 from state.errors import LacunaError
 from state.protocol.events import RULES, Reject
 
-__all__ = ["REMEDIES", "EventRefused", "KafkaFailed", "NotConfirmed", "TopicMissing", "Unreachable"]
+__all__ = ["REMEDIES", "EventRefused", "KafkaFailed", "NotConfirmed", "NotSent", "TopicMissing", "Unreachable"]
 
 REMEDIES = {
     "attribute": "name every attribute of [space] in a publication, and no other anywhere",

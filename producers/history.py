@@ -11,7 +11,8 @@ from kafka.errors import KafkaError
 
 from access import DEADLINE
 from access.connection import connect_consumer
-from access.errors import TopicMissing, Unreachable
+from access.errors import Unreachable
+from access.topics import topic_missing
 from state.config import Config
 from state.protocol.events import Context, EventKind, Reject, Source, read
 from state.protocol.messages import Message
@@ -42,7 +43,7 @@ def _records(consumer: Any, config: Config, kind: EventKind, deadline: float) ->
     topic = Topics(config.kafka.prefix).of(kind)
     numbers = consumer.partitions_for_topic(topic)
     if not numbers:
-        raise TopicMissing(config.kafka.bootstrap, topic)
+        raise topic_missing(config.kafka.bootstrap, topic, deadline)
     partitions = [TopicPartition(topic, number) for number in sorted(numbers)]
     consumer.assign(partitions)
     consumer.seek_to_beginning(*partitions)

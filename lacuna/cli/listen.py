@@ -10,11 +10,10 @@ from contextlib import contextmanager
 
 import msgspec
 
-from access.topics import ensure_topics
 from lacuna.cli.config_file import read_config
 from lacuna.cli.options import Args, Parser, add_config, add_deadline, add_json, count, positive, show_lines
 from producers.client import checked_name
-from producers.deliveries import Deliveries, Delivery
+from producers.deliveries import Deliveries, Delivery, Gap
 
 
 def declare(command: Parser) -> None:
@@ -24,7 +23,9 @@ def declare(command: Parser) -> None:
     command.add_argument("--client", required=True, metavar="NAME", help="the client")
     command.add_argument("--from-beginning", action="store_true", help="also what was delivered before")
     command.add_argument(
-        "--group", metavar="NAME", help="remember progress in Kafka under this name, and go on from it"
+        "--bookmark",
+        metavar="NAME",
+        help="store progress in Kafka under this name, and go on from it; for one reader at a time",
     )
     command.add_argument("--count", type=count, metavar="N", help="end after so many deliveries")
     command.add_argument(
@@ -41,13 +42,20 @@ def declare(command: Parser) -> None:
 def run(args: Args) -> int:
     """Listen until stopped, or until a limit is reached."""
     config = read_config(args.config)
-    options = {"from_beginning": args.from_beginning, "timeout": args.timeout, "group": args.group}
-    ensure_topics(config.kafka.bootstrap, config.kafka.prefix, deadline=args.deadline)
+    client, kafka = checked_name(args.client), config.kafka
     with (
-        Deliveries(config.kafka, checked_name(args.client), deadline=args.deadline, **options) as deliveries,
+        Deliveries(
+            kafka,
+            client,
+            from_beginning=args.from_beginning,
+            timeout=args.timeout,
+            bookmark=args.bookmark,
+            on_gap=_say_gap,
+            deadline=args.deadline,
+        ) as deliveries,
         _until_stopped(deliveries) as stopped,
     ):
-        print(f"listening for {args.client} at {config.kafka.bootstrap}", file=sys.stderr, flush=True)
+        print(f"listening for {args.client} at {kafka.bootstrap}", file=sys.stderr, flush=True)
         shown = _show(deliveries, args.count, as_json=args.json)
         return 1 if not stopped and args.count is not None and shown < args.count else 0
 
@@ -59,6 +67,10 @@ def _show(deliveries: Deliveries, most: int | None, *, as_json: bool) -> int:
         print(msgspec.json.encode(delivery).decode() if as_json else _line(delivery), flush=True)
         shown += 1
     return shown
+
+
+def _say_gap(gap: Gap) -> None:
+    print(f"lacuna: {gap}", file=sys.stderr, flush=True)
 
 
 def _line(delivery: Delivery) -> str:

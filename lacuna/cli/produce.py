@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from access.topics import ensure_topics
+from access.topics import require_topics
 from lacuna.cli.config_file import read_config
 from lacuna.cli.console import show_summary
 from lacuna.cli.options import Args, Parser, add_config, add_deadline, add_json, count, positive, share, show_lines
@@ -19,13 +19,14 @@ from producers.workloads import WORKLOADS, Workload
 from state.config import Config
 from state.errors import ConfigError
 from state.protocol.events import KINDS
+from state.protocol.topics import Topics
 
 
 def declare(command: Parser) -> None:
     """Describe the command and add its options."""
     command.description = (
         "Generate a workload for a configuration: subscriptions, cancellations and publications. Goes into the "
-        "configured Kafka (missing topics are created) or, with --out, into an events file for simulate."
+        "configured Kafka or, with --out, into an events file for simulate."
     )
     show_lines(command, "workloads:\n" + "\n".join(f"  {name:<10} {about}" for name, (_, about) in WORKLOADS.items()))
     command.add_argument("workload", choices=sorted(WORKLOADS), metavar="WORKLOAD", help=", ".join(sorted(WORKLOADS)))
@@ -54,7 +55,7 @@ def run(args: Args) -> int:
         raise ConfigError("--rate", args.rate, "a file has no rate", "leave out --rate, or --out to send into Kafka")
     summary: dict[str, Any] = {"workload": args.workload, "seed": args.seed}
     if args.out is None:
-        ensure_topics(config.kafka.bootstrap, config.kafka.prefix, deadline=args.deadline)
+        require_topics(config.kafka.bootstrap, Topics(config.kafka.prefix).events, args.deadline)
         with counted("producing", workload.total) as progress:
             summary |= produce_to_kafka(config, workload, args.rate, progress, deadline=args.deadline)
         summary |= {"bootstrap": config.kafka.bootstrap, "prefix": config.kafka.prefix}

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from access.topics import ensure_topics
+from access.topics import require_topics
 from lacuna.cli.config_file import read_config
 from lacuna.cli.options import Args, Parser, add_config, add_deadline, add_json
 from producers.client import Client, checked_broker
 from producers.sender import Sent
 from state.config import Config
 from state.errors import ConfigError
+from state.protocol.topics import Topics
 
 
 def add_name(command: Parser) -> None:
@@ -34,7 +35,7 @@ def send(args: Args, client: str, event: Callable[[Client], Sent]) -> int:
     """Connect a client, let it send one event, wait until Kafka confirms it, and say where it is."""
     config = read_config(args.config)
     broker = _broker(config, args.broker)
-    ensure_topics(config.kafka.bootstrap, config.kafka.prefix, deadline=args.deadline)
+    require_topics(config.kafka.bootstrap, Topics(config.kafka.prefix).events, args.deadline)
     with Client(config, broker=broker, name=client, deadline=args.deadline) as connected:
         sent = event(connected)
         place = sent.place(args.deadline)

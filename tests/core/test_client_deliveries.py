@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producers.deliveries import MOST_METADATA, Repeats, group_id
+from producers.deliveries import MOST_METADATA, Repeats, bookmark_id
 from state.errors import ConfigError
 
 Number = tuple[int, str, int]
@@ -74,6 +74,6 @@ def test_marks_that_someone_else_wrote_are_none(text: str) -> None:
 
 
 def test_progress_belongs_to_one_client() -> None:
-    assert group_id("lacuna", "a", "b/c") != group_id("lacuna", "a.b", "c")
-    with pytest.raises(ConfigError, match="group = 'a/b'"):
-        group_id("lacuna", "a/b", "c")
+    assert bookmark_id("lacuna", "a", "b/c") != bookmark_id("lacuna", "a.b", "c")
+    with pytest.raises(ConfigError, match="bookmark = 'a/b'"):
+        bookmark_id("lacuna", "a/b", "c")

@@ -7,155 +7,30 @@ the deliveries topic what a router would, repeats included. Every wait is for a 
 from __future__ import annotations
 
 import json
-import secrets
 import signal
 import subprocess
 import sys
 import threading
-import time
 import uuid
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient
 
-from access.topics import ensure_topics, partition_counts
+from access.topics import ensure_topics, partition_counts, prefixes
 from lacuna.__main__ import main
 from producers.client import Client
-from producers.deliveries import Delivery
-from producers.errors import EventRefused, NotConfirmed, TopicMissing, Unreachable
+from producers.errors import EventRefused
 from producers.produce import produce_to_kafka
 from producers.sender import WINDOW
 from producers.workloads import Workload
-from state.config import Config, Kafka, parse
+from state.config import Config, parse
 from state.protocol.commands import COMMAND, Prune, Rebuild, read_command
-from state.protocol.events import Context, EventKind, Reject, Source, read
-from state.protocol.messages import Publish, Subscribe, Unsubscribe
 from state.protocol.topics import Topics
+from tests.system.clients import AT, ROOT, Router, events_of, log_of, seqs
 
 pytestmark = pytest.mark.system
-
-ROOT = Path(__file__).resolve().parents[2]
-CONFIG = """
-[space]
-price = {{kind = "float", low = 0.0, high = 1000.0}}
-volume = {{kind = "int", low = 0, high = 100000}}
-symbol = {{kind = "category", values = ["AAPL", "IBM", "MSFT"]}}
-[overlay]
-links = [["oslo", "paris"], ["paris", "rome"]]
-[kafka]
-bootstrap = "{bootstrap}"
-prefix = "{prefix}"
-"""
-AT = {"price": 12.5, "volume": 150, "symbol": "IBM"}
-
-
-# The broker, and what is in it
-
-
-def infra(*words: str) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-m", *words, "--json"], cwd=ROOT, capture_output=True, text=True, timeout=180
-    )
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout))
-
-
-@pytest.fixture(scope="module")
-def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    home = str(tmp_path_factory.mktemp("broker") / "kafka")
-    infra("infra.fetch", "kafka")
-    try:
-        yield infra("infra.kafka", "start", "--home", home, "--port", "0")["bootstrap"]
-    finally:
-        infra("infra.kafka", "stop", "--home", home)
-
-
-@pytest.fixture
-def text(bootstrap: str) -> str:
-    return CONFIG.format(bootstrap=bootstrap, prefix=f"t{uuid.uuid4().hex[:12]}")
-
-
-@pytest.fixture
-def config(text: str) -> Config:
-    """A system of its own, with its topics."""
-    config = parse(text)
-    ensure_topics(config.kafka.bootstrap, config.kafka.prefix)
-    return config
-
-
-@pytest.fixture
-def file(text: str, tmp_path: Path) -> str:
-    """The same as a file; its topics are made by whoever needs them."""
-    (tmp_path / "lacuna.toml").write_text(text)
-    return str(tmp_path / "lacuna.toml")
-
-
-def log_of(kafka: Kafka, topic: str) -> list[Any]:
-    """Everything in a topic."""
-    consumer = KafkaConsumer(bootstrap_servers=kafka.bootstrap, group_id=None, isolation_level="read_committed")
-    try:
-        partitions = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic)]
-        consumer.assign(partitions)
-        consumer.seek_to_beginning(*partitions)
-        ends = consumer.end_offsets(partitions)
-        records: list[Any] = []
-        deadline = time.monotonic() + 60
-        while any(consumer.position(partition) < end for partition, end in ends.items()):
-            assert time.monotonic() < deadline, "waited in vain"
-            for batch in consumer.poll(timeout_ms=200).values():
-                records += batch
-        return records
-    finally:
-        consumer.close()
-
-
-def events_of(config: Config, kind: EventKind) -> list[tuple[str, dict[str, Any]]]:
-    """The events of a kind in order, each with its broker; the router would accept every one."""
-    context = Context(config.space, config.overlay.brokers)
-    found = []
-    for record in log_of(config.kafka, Topics(config.kafka.prefix).of(kind)):
-        broker = record.key.decode()
-        outcome = read(context, kind, broker, record.value, Source(0, record.offset, "", 0))
-        assert not isinstance(outcome, Reject), outcome
-        assert isinstance(outcome, {"subscribe": Subscribe, "unsubscribe": Unsubscribe, "publish": Publish}[kind])
-        found.append((broker, json.loads(record.value)))
-    return found
-
-
-class Router:
-    """Writes deliveries as the router does."""
-
-    def __init__(self, kafka: Kafka) -> None:
-        self._topic = Topics(kafka.prefix).deliveries
-        self._producer = KafkaProducer(bootstrap_servers=kafka.bootstrap)
-
-    def deliver(self, client: str, *seqs: int, channel: str = "oslo>local", epoch: int = 7) -> None:
-        for seq in seqs:
-            value = {"client": client, "subscription": "s1", "publication": f"p{seq}", "broker": "oslo", "at": AT}
-            value |= {"payload": {"n": seq}, "time": "2026-05-01T00:00:00Z"}
-            self.write(client, json.dumps(value | {"channel": channel, "seq": seq, "epoch": epoch}).encode())
-
-    def write(self, key: str, value: bytes) -> None:
-        self._producer.send(self._topic, value, key=key.encode()).get(timeout=30)
-
-    def close(self) -> None:
-        self._producer.close()
-
-
-@pytest.fixture
-def router(config: Config) -> Iterator[Router]:
-    router = Router(config.kafka)
-    yield router
-    router.close()
-
-
-def seqs(deliveries: Iterator[Delivery]) -> list[int]:
-    return [delivery.seq for delivery in deliveries]
-
 
 # Topics
 
@@ -260,41 +135,6 @@ def test_threads_share_a_client(config: Config) -> None:
     assert revisions == sorted(set(revisions)), "in the log in the order of their revisions"
 
 
-def test_a_missing_topic_is_named(text: str) -> None:
-    config = parse(text)
-    with Client(config, broker="oslo", name="ann", deadline=1) as ann:
-        with pytest.raises(TopicMissing, match=rf"topic '{config.kafka.prefix}\.publish': .*Remedy: start the router"):
-            ann.publish("p1", AT)
-        with pytest.raises(TopicMissing, match=r"\.deliveries"):
-            ann.deliveries()
-
-
-def test_kafka_that_goes_away_is_noticed(tmp_path: Path, text: str) -> None:
-    home = str(tmp_path / "short-lived")
-    bootstrap = infra("infra.kafka", "start", "--home", home, "--port", "0")["bootstrap"]
-    config = parse(text)
-    config = replace(config, kafka=Kafka(bootstrap, config.kafka.prefix))
-    try:
-        ensure_topics(bootstrap, config.kafka.prefix)
-        others = set(threading.enumerate())
-        ann = Client(config, broker="oslo", name="ann", deadline=1)
-        ann.publish("p1", AT).place()
-    finally:
-        infra("infra.kafka", "stop", "--home", home)
-    lost = ann.publish("p2", AT)
-    with pytest.raises(NotConfirmed, match=r"did not confirm an event .*Remedy: see that Kafka runs"):
-        lost.place(0.5)
-    with pytest.raises(NotConfirmed):
-        ann.close()
-    assert not {thread for thread in threading.enumerate() if "kafka" in thread.name} - others, "it has ended"
-    before = threading.active_count()
-    with pytest.raises(Unreachable, match=rf"'{bootstrap}': no Kafka answered there within 0.5 s"):
-        ensure_topics(bootstrap, config.kafka.prefix, deadline=0.5)
-    with pytest.raises(Unreachable):
-        Client(config, broker="oslo", name="ann", deadline=0.5)
-    assert threading.active_count() <= before, "a failed connection leaves no thread behind"
-
-
 # Deliveries
 
 
@@ -356,12 +196,12 @@ def test_what_is_no_delivery_is_passed_over(config: Config, router: Router, capl
     assert sum("not a delivery" in record.message for record in caplog.records) == 3
 
 
-def test_a_group_goes_on_where_it_was(config: Config, router: Router) -> None:
+def test_a_bookmark_goes_on_where_it_was(config: Config, router: Router) -> None:
     router.deliver("ann", 1, 2, 3)
 
     def take(count: int, *, client: str = "ann") -> list[int]:
         with Client(config, broker="oslo", name=client) as reader:
-            deliveries = reader.deliveries(from_beginning=True, group="desk", timeout=1)
+            deliveries = reader.deliveries(from_beginning=True, bookmark="desk", timeout=1)
             return [delivery.seq for _, delivery in zip(range(count), deliveries, strict=False)]
 
     assert take(2) == [1, 2]
@@ -369,16 +209,16 @@ def test_a_group_goes_on_where_it_was(config: Config, router: Router) -> None:
     router.deliver("bob", 1)
     assert take(9) == [3, 4]
     assert take(9) == []
-    assert take(9, client="bob") == [1], "a group of the same name is another client's own"
+    assert take(9, client="bob") == [1], "a bookmark of the same name is another client's own"
 
 
-def test_a_group_remembers_where_it_began(config: Config, router: Router) -> None:
+def test_a_bookmark_remembers_where_it_began(config: Config, router: Router) -> None:
     router.deliver("ann", 1)
     with Client(config, broker="oslo", name="ann") as ann:
-        assert seqs(ann.deliveries(group="desk", timeout=0.3)) == []
+        assert seqs(ann.deliveries(bookmark="desk", timeout=0.3)) == []
     router.deliver("ann", 2)
     with Client(config, broker="oslo", name="ann") as ann:
-        assert seqs(ann.deliveries(group="desk", timeout=1)) == [2]
+        assert seqs(ann.deliveries(bookmark="desk", timeout=1)) == [2]
 
 
 def test_a_reader_that_fails_gets_its_delivery_again(config: Config, router: Router) -> None:
@@ -386,13 +226,13 @@ def test_a_reader_that_fails_gets_its_delivery_again(config: Config, router: Rou
     with (
         pytest.raises(ZeroDivisionError),
         Client(config, broker="oslo", name="ann") as ann,
-        ann.deliveries(from_beginning=True, group="desk", timeout=5) as deliveries,
+        ann.deliveries(from_beginning=True, bookmark="desk", timeout=5) as deliveries,
     ):
         for delivery in deliveries:
             if delivery.seq == 2:
                 raise ZeroDivisionError
     with Client(config, broker="oslo", name="ann") as ann:
-        assert seqs(ann.deliveries(group="desk", timeout=1)) == [2, 3]
+        assert seqs(ann.deliveries(bookmark="desk", timeout=1)) == [2, 3]
 
 
 def test_a_reader_can_be_stopped(config: Config) -> None:
@@ -441,26 +281,6 @@ def test_more_than_the_window_is_sent(config: Config) -> None:
     assert len(log_of(config.kafka, Topics(config.kafka.prefix).publish)) == WINDOW + 2000
 
 
-def test_an_event_that_kafka_refuses_is_raised(text: str) -> None:
-    config = parse(text)
-    topic = Topics(config.kafka.prefix).publish
-    admin = KafkaAdminClient(bootstrap_servers=config.kafka.bootstrap)
-    small = {"num_partitions": 1, "replication_factor": 1, "configs": {"max.message.bytes": "5000"}}
-    admin.create_topics({topic: small}, wait_for_metadata=True)
-    admin.close()
-    with Client(config, broker="oslo", name="ann") as ann:
-        ann.publish("p1", AT)
-        ann.flush()
-        ann.publish("p2", AT, payload=secrets.token_hex(10_000))
-        with pytest.raises(NotConfirmed, match=rf"topic '{topic}'.*Remedy: "):
-            ann.flush()
-        with pytest.raises(NotConfirmed):
-            ann.publish("p3", AT).place()
-        with pytest.raises(NotConfirmed):
-            ann.flush()
-    assert [event["id"] for _, event in events_of(config, "publish")] == ["p1"]
-
-
 def test_the_largest_event_that_the_rules_allow_gets_through(config: Config) -> None:
     with Client(config, broker="oslo", name="ann") as ann:
         ann.subscribe("s1", {"symbol": ["IBM"] * 49_000})
@@ -476,8 +296,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     return dict(json.loads(capsys.readouterr().out))
 
 
-def test_one_liners(file: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """On a fresh Kafka: whoever comes first creates the topics."""
+def test_one_liners(config: Config, file: str, capsys: pytest.CaptureFixture[str]) -> None:
     ann = ("--config", file, "--broker", "oslo", "--client", "ann", "--id", "s1")
     first = run(capsys, "subscribe", *ann, "--where", '{"price": [10, null]}', "--ttl", "60")
     then = run(capsys, "unsubscribe", *ann)
@@ -487,7 +306,6 @@ def test_one_liners(file: str, text: str, capsys: pytest.CaptureFixture[str]) ->
     assert (first["kind"], first["broker"], first["offset"]) == ("subscribe", "oslo", 0)
     assert first["event"]["where"] == {"price": [10, None]}
     assert then["event"]["rev"] > first["event"]["rev"]
-    config = parse(text)
     assert events_of(config, "subscribe") == [("oslo", first["event"])]
     assert events_of(config, "unsubscribe") == [("oslo", then["event"])]
     assert events_of(config, "publish") == [("rome", named["event"]), ("rome", unnamed["event"])]
@@ -527,7 +345,43 @@ def test_another_pruning_is_asked_for_on_control(config: Config, file: str, caps
     assert "prunings" not in every
 
 
-def test_a_refused_one_liner(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+def topics_in(bootstrap: str) -> set[str]:
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap)
+    try:
+        return set(admin.list_topics())
+    finally:
+        admin.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "topic"),
+    [
+        (("subscribe", "--broker", "oslo", "--client", "ann", "--id", "s1", "--where", "{}"), "subscribe"),
+        (("unsubscribe", "--broker", "oslo", "--client", "ann", "--id", "s1"), "subscribe"),
+        (("publish", "--broker", "oslo", "--at", json.dumps(AT)), "subscribe"),
+        (("listen", "--client", "ann"), "deliveries"),
+        (("produce", "uniform"), "subscribe"),
+        (("prune", "off"), "control"),
+        (("fit",), "publish"),
+    ],
+    ids=lambda given: given[0] if isinstance(given, tuple) else given,
+)
+def test_a_mistyped_prefix_creates_nothing(
+    config: Config, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], topic: str
+) -> None:
+    kafka, file = config.kafka, tmp_path / "mistyped.toml"
+    file.write_text(text.replace('prefix = "t', 'prefix = "mistyped-t'))
+    before = topics_in(kafka.bootstrap)
+    assert main([*words, "--config", str(file), *(() if words == ("fit",) else ("--deadline", "2"))]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"lacuna: topic 'mistyped-{kafka.prefix}.{topic}': Kafka at {kafka.bootstrap} does not know")
+    assert f"The prefixes there: {', '.join(prefixes(before))}. Remedy: start the router" in err
+    assert kafka.prefix in prefixes(before)
+    assert topics_in(kafka.bootstrap) == before
+
+
+def test_a_refused_one_liner(config: Config, file: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--config", file, "--broker", "oslo", "--client", "ann", "--id", "s1")
     assert main(["subscribe", *words, "--where", '{"price": [20, 10]}']) == 2
     out, err = capsys.readouterr()
@@ -537,12 +391,11 @@ def test_a_refused_one_liner(file: str, capsys: pytest.CaptureFixture[str]) -> N
     assert err.count("\n") == 1
 
 
-def test_produce_as_a_command(file: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_produce_as_a_command(config: Config, file: str, capsys: pytest.CaptureFixture[str]) -> None:
     sizes = ("--subscriptions", "20", "--publications", "30", "--seed", "3")
     summary = run(capsys, "produce", "clustered", "--config", file, *sizes)
     assert (summary["workload"], summary["seed"], summary["subscribe"], summary["publish"]) == ("clustered", 3, 20, 30)
     assert summary["events_per_s"] > 0
-    config = parse(text)
     assert summary["prefix"] == config.kafka.prefix
     points = [event["at"] for _, event in events_of(config, "publish")]
     expected = Workload("clustered", 20, 30, seed=3).events(config)
