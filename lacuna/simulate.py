@@ -134,7 +134,7 @@ class Simulation:
         self._clock, self._knows_time = 0, False
         self._waiting: list[Arrival] = []
         self._lines: list[int] = []
-        self.events, self._last = 0, 0
+        self.lines, self._last = 0, 0
 
     def quiet(self, lines: Iterable[bytes]) -> None:
         """Take the lines one by one, the overlay quiet in between."""
@@ -186,6 +186,7 @@ class Simulation:
             if not line.strip():
                 continue
             self._last = number
+            self.lines += 1
             kind, broker, message = read_line(self._context, line, self._clock, number - 1)
             if isinstance(message, Reject):
                 topic = self._topics.of(kind) if isinstance(kind, str) else None
@@ -195,7 +196,6 @@ class Simulation:
             if not self._knows_time and _time_in(line).time is not None:
                 self._begin(message.time)
             self._clock = max(self._clock, message.time)
-            self.events += 1
             yield number, Arrival(self._channels[kind], number - 1, self._clock, str(broker), LOCAL, message)
 
     def _begin(self, moment: int) -> None:
@@ -239,7 +239,7 @@ def _summary(config: Config, simulation: Simulation, seconds: float) -> Row:
     return {
         "strategy": str(config.spec),
         "brokers": len(config.overlay.brokers),
-        "events": simulation.events,
+        "events": simulation.lines - simulation.record.rejects,
         "actions": actions,
         **actions,
         "subscription_messages": counts["messages"],

@@ -217,8 +217,8 @@ class Region:
         if weight is Weight.STALE:
             self._count_request(item, broker, request)
             return
-        if weight is Weight.CHANGE:
-            self._flush()  # publications before it must not see what it asks for
+        if weight is Weight.CHANGE or broker.working:
+            self._flush()  # publications before it must not see what it asks for, or what is told in the course of work
         packed = arrival.packed if arrival.packed is not None or self.log is None else pack(request)
         self._request(item, arrival.broker, arrival.origin, request, arrival.time, packed)
         if isinstance(request, Subscribe) and request.ttl is not None:

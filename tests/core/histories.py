@@ -106,7 +106,7 @@ def json_filters() -> st.SearchStrategy[Any]:
         lambda below: st.one_of(
             st.lists(below, min_size=1, max_size=3), st.builds(lambda a, b: {**a, "not": b}, ranges(), below)
         ),
-        max_leaves=4,
+        max_leaves=8,
     )
 
 
@@ -126,7 +126,7 @@ def text_filters() -> st.SearchStrategy[str]:
             st.builds("({} OR {})".format, below, below),
             st.builds("NOT ({})".format, below),
         ),
-        max_leaves=5,
+        max_leaves=10,
     )
 
 
@@ -170,7 +170,8 @@ def _some_texts() -> list[str]:
             return f"NOT ({text(depth - 1)})"
         return f"({text(depth - 1)} {chance.choice(['AND', 'OR'])} {text(depth - 1)})"
 
-    return [one for one in (text(3) for _ in range(80)) if _holds_somewhere(one)]
+    some = [text(3) for _ in range(60)] + [text(5) for _ in range(20)]  # a few are larger
+    return [one for one in some if _holds_somewhere(one)]
 
 
 def points() -> st.SearchStrategy[dict[str, Any]]:

@@ -12,7 +12,7 @@ from state.protocol import ledger
 from state.protocol.arrivals import Arrival, Channel
 from state.protocol.commands import Tick
 from state.protocol.events import Context, Reject, read_line
-from state.protocol.messages import LOCAL, Message
+from state.protocol.messages import LOCAL, Change, Message
 from state.routing import region as machine
 from state.routing import told
 from state.routing.decision import Decision
@@ -58,7 +58,11 @@ class Overlay:
 
     def take(self, *events: Event, time: int = 0) -> Outcome:
         """Let events arrive, the overlay quiet in between."""
-        return self.note(self.region.take([self._arrival(event, time) for event in events]))
+        was_quiet = not self.waiting and not self.region.working  # else some may be what an earlier event left
+        outcome = self.note(self.region.take([self._arrival(event, time) for event in events]))
+        if was_quiet and len(events) == 1:
+            self._check_causes(events[0], outcome)
+        return outcome
 
     def feed(self, event: Event, time: int = 0) -> Outcome:
         """Let an event arrive, and leave what it causes on the channels."""
@@ -89,8 +93,31 @@ class Overlay:
         self._offset += 1
         return arrival_of(self.config, event, self._offset, time)
 
+    def _check_causes(self, event: Event, outcome: Outcome) -> None:
+        """Whatever a single event makes brokers decide, near and far, was caused by it, or by time that passed."""
+        causes = [decided.decision.cause for decided in outcome.decisions]
+        kinds = {"subscribe": ("subscribe", "replace")}.get(event["kind"], (event["kind"],))
+        for cause in causes:
+            assert cause is not None
+            if cause.change != Change.EXPIRE:
+                assert cause.name == (event["broker"], event["client"], event["id"]) and cause.change in kinds
+
+    def _distance(self, a: str, b: str) -> int:
+        """How many links are between two brokers."""
+        reached, far = {a}, 0
+        while b not in reached:
+            reached |= {m for broker in reached for m in self.config.overlay.neighbours[broker]}
+            far += 1
+        return far
+
     def note(self, outcome: Outcome) -> Outcome:
-        """Keep what happened."""
+        """Keep what happened. Publications and causes have crossed as many links as there are on the way."""
+        for publication, name, hop, _ in outcome.deliveries_in_order():
+            assert hop == self._distance(publication.entry, name.broker)
+        for decided in outcome.decisions:
+            cause = decided.decision.cause
+            assert cause is not None
+            assert decided.decision.hop == self._distance(cause.name.broker, decided.setup.broker)
         for decided in outcome.decisions:
             self.decisions.append((decided.setup.broker, decided.setup.link, decided.decision))
         for part in outcome.routes:

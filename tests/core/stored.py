@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from state.config import Config
-from state.protocol.arrivals import Arrival, Channel
-from state.protocol.events import Context, Reject, read_line
+from state.protocol.arrivals import RANKS, Arrival, Channel
+from state.protocol.events import Context, Reject, Source, read
 from state.protocol.messages import LOCAL
 from state.routing.broker import Broker
 from state.routing.link import Link, Setup
 from state.routing.region import Region
+from state.space import timestamp_text
 from state.strategies.base import Dump
 
 FILE = Channel(0, 0, "file")
@@ -30,17 +31,24 @@ def setups_of(config: Config, brokers: Iterable[str] | None = None) -> dict[str,
 
 
 def arrival_of(config: Config, event: Mapping[str, Any], offset: int, time: int = 0) -> Arrival:
-    """The arrival of an event from a client."""
+    """The arrival of an event from a client, stamped with the rank of its topic."""
     context = Context(config.space, config.overlay.brokers)
-    _, broker, message = read_line(context, json.dumps(event).encode(), time, offset)
+    kind, broker = event["kind"], event["broker"]
+    value = json.dumps({key: item for key, item in event.items() if key not in ("kind", "broker")}).encode()
+    message = read(context, kind, broker, value, Source(RANKS[kind], offset, f"0:{offset}", time))
     assert not isinstance(message, Reject), message
-    return Arrival(FILE, offset, time, str(broker), LOCAL, message)
+    return Arrival(FILE, offset, time, broker, LOCAL, message)
 
 
 def filled(config: Config, events: Iterable[Mapping[str, Any]]) -> Region:
-    """One region that is the whole overlay, after these events, a microsecond apart."""
+    """One region that is the whole overlay, after these events, a microsecond apart.
+
+    Every number of an event is another one, so that none can stand for another unnoticed: when the client says that it
+    was, when it arrived, its offset.
+    """
     region = Region("all", setups_of(config), logs=False, measure="never")
-    region.take(arrival_of(config, event, offset, offset) for offset, event in enumerate(events))
+    timed = ({"time": timestamp_text(10**6 + 2 * k)} | dict(event) for k, event in enumerate(events))
+    region.take(arrival_of(config, event, 3 * k + 5, k) for k, event in enumerate(timed))
     return region
 
 

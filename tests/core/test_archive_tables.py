@@ -20,6 +20,7 @@ from access.errors import Unreachable
 from access.offsets import Span, topic_spans
 from state.errors import InvariantError, LacunaError, StateError
 from state.storage.rows import TABLES
+from streaming import lake
 from streaming.archive import Archive, MarkFiles, StopArchive, claimed, places, prepare
 from streaming.lake import (
     Load,
@@ -133,6 +134,32 @@ def some_log(count: int, *, seed: int = 0, repeats: bool = True, most_rows: int 
     return log
 
 
+# Chunks
+
+
+@pytest.mark.parametrize("writer", ["rust", "spark"])
+def test_rows_are_decoded_a_chunk_at_a_time_and_none_is_lost_or_doubled(
+    writer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A repeat is known by partition and offset: the same offset elsewhere is another record."""
+    monkeypatch.setattr(lake, "CHUNK", 5)
+    log = [
+        (partition, offset, value_of(7, f"b{partition}", offset + 1, "routes", 2))
+        for partition in (0, 1)
+        for offset in range(4)
+    ]
+    streams = [(partition, offset, unframe(partition, offset, value)[1]) for partition, offset, value in log]
+    repeats = frozenset([(1, 0)])
+    if writer == "rust":
+        found = list(lake.batches("routes", (stream for *place, stream in streams if tuple(place) not in repeats)))
+    else:
+        chunks = [pa.RecordBatch.from_pylist([{"partition": p, "offset": o, "stream": s}]) for p, o, s in streams]
+        found = list(lake.unpack_rows("routes", repeats)(iter(chunks)))
+    assert [batch.num_rows for batch in found] == [6, 6, 2]
+    wanted = [row for p, o, stream in streams if (p, o) not in repeats for row in table_of(stream).to_pylist()]
+    assert [row for batch in found for row in batch.to_pylist()] == wanted
+
+
 # Exactly once
 
 
@@ -163,6 +190,16 @@ def test_one_process_many_batches(tmp_path: Path) -> None:
     assert rows_in(f"{tmp_path}/lake") == expected(log)
     assert running.marks is not None
     assert {t: filled.rows for t, filled in running.marks.tables.items()} == table_counts(f"{tmp_path}/lake")
+
+
+def test_a_batch_that_is_run_again_in_the_same_process_starts_from_the_marks_before_it(tmp_path: Path) -> None:
+    log = some_log(30)
+    start = archive(tmp_path)
+    for batch, part in ((0, log[:10]), (1, log[10:20]), (1, log[10:20]), (2, log[20:])):
+        run(start, part, batch)
+    where = places(settings_at(tmp_path))
+    assert rows_in(where.lake) == expected(log)
+    assert MarkFiles(where.marks).numbers() == [0, 1, 2] and start.marks is not None and start.marks.batch == 2
 
 
 def test_a_failed_batch_is_remembered(tmp_path: Path) -> None:

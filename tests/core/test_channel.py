@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from state.errors import InvariantError
+from state.filters.trees import And, Leaf, Or
+from state.geometry.boxes import Box
 from state.protocol.channel import Receiver, Sender
 from state.protocol.events import Reject
 from state.protocol.frame import (
@@ -23,11 +26,16 @@ from state.protocol.frame import (
     rows_of,
     write,
 )
-from state.protocol.messages import Cause, Change, Name, Publish, RangeChange, Unsubscribe
+from state.protocol.messages import Cause, Change, Name, Publish, RangeChange, Stamp, Subscribe, Unsubscribe
 from state.protocol.wire import Packed, pack, pack_point, unpack, unpack_point
 
 NAME = Name("oslo", "ann", "s1")
+BOXES = (Box((1, -2), (3, 4)), Box((5, 0), (9, 1)))
+TREE, EXACT = Or((Leaf(0, 1, 3), Leaf(1, 0, 1))), And((Leaf(0, 1, 9), Leaf(1, -2, 4)))
 MESSAGES = [
+    Subscribe(NAME, BOXES, Stamp(3, 5, 1, 8), 60, TREE, EXACT, b'"x < 9"'),
+    Subscribe(NAME, BOXES[1:], tree=TREE, cause=Cause(NAME, Change.SUBSCRIBE, 8, 9), hop=2),
+    Unsubscribe(NAME, Stamp(None, 5, 3, 8)),
     Publish("p1", (1, -2), b'"x"', 5, "3:7", "rome", 2, 6, (("trace", b"\x00"),)),
     Unsubscribe(NAME, None, Cause(NAME, Change.EXPIRE, 8, 9), 3),
     RangeChange(NAME, ((1, 2), (5, 5)), ((9, 12),), Cause(NAME, Change.REPLACE, 8, 9), 1),
@@ -95,11 +103,13 @@ def test_any_changed_byte_is_noticed(data: st.DataObject) -> None:
     assert isinstance(found, Reject) and found.rule == "foreign"
 
 
-def test_a_later_version_is_named() -> None:
-    value = bytearray(Sender("oslo>rome", 7).frame("letter", b"", 3))
-    value[HEAD - 1] = VERSION + 1
-    found = read(bytes(value))
-    assert isinstance(found, Reject) and f"version {VERSION + 1}, this program knows {VERSION}" in found.message
+@pytest.mark.parametrize("version", [0, VERSION + 1])
+def test_another_version_is_named(version: int) -> None:
+    value, _ = write(Content(7, 3, "oslo>rome", 4, b"12345678", "letter", b"body"))
+    other = bytearray(value)
+    other[HEAD - 1] = version
+    found = read(bytes(other))
+    assert isinstance(found, Reject) and f"version {version}, this program knows {VERSION}" in found.message
 
 
 def test_a_letter_that_is_none_is_a_reject() -> None:
@@ -110,19 +120,28 @@ def test_a_letter_that_is_none_is_a_reject() -> None:
 
 @given(st.lists(st.integers(0, 60)), st.integers(1, 200))
 def test_letters_are_cut_below_their_limit_and_lose_nothing(sizes: list[int], most: int) -> None:
-    """However many and however long: every message once, in order; only a single message exceeds the limit."""
+    """Every message once, in order; only a single message exceeds the limit; a letter ends where no more fits."""
     messages: list[Packed] = [pack(Publish(f"p{k}", (k,), bytes(size))) for k, size in enumerate(sizes)]
     bodies = list(bodies_of_letters(messages, most))
     found: list[Packed] = []
+    room: int | None = None
     for body in bodies:
         frame = read(Sender("oslo>rome", 7).frame("letter", body, 3))
         assert isinstance(frame, Frame)
         letter = letter_of(frame)
         assert isinstance(letter, Letter) and letter.messages
         assert len(body) <= most + 5 or len(letter.messages) == 1
+        assert room is None or len(msgspec.msgpack.encode(letter.messages[0])) > room
+        room = most - (len(body) - 5)
         found += letter.messages
     assert found == messages
     assert len(bodies) == len(messages) or most > 20
+
+
+def test_a_letter_may_be_exactly_as_long_as_allowed() -> None:
+    messages: list[Packed] = [pack(Publish(f"p{k}", (k,))) for k in range(2)]
+    both = sum(len(msgspec.msgpack.encode(message)) for message in messages)
+    assert [len(list(bodies_of_letters(messages, most))) for most in (both, both - 1)] == [1, 2]
 
 
 # channels

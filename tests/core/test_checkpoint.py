@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from state.config import Config, parse
 from state.errors import ConfigError, LacunaError, StateError
 from streaming.checkpoint import FILE, adopt, known
 from streaming.claims import Claimed, claim, release
-from streaming.hashing import spark_partition
+from streaming.hashing import MASK, kafka_partition, murmur3, spark_partition
 from streaming.settings import Spread, keyed
 from tests.core.histories import config_text
 
@@ -36,6 +37,7 @@ def test_a_new_checkpoint_begins_an_epoch_and_keeps_it(tmp_path: Path) -> None:
     assert adopt(config, 2) == first == known(config)
     other = adopt(config_at(tmp_path / "other"), 2)
     assert other.epoch > first.epoch
+    assert abs(first.epoch / 1e6 - time.time()) < 3600, "microseconds since 1970"
 
 
 def test_a_path_may_be_an_address(tmp_path: Path) -> None:
@@ -89,12 +91,13 @@ def test_a_damaged_identity_is_refused(tmp_path: Path, damage: str) -> None:
         adopt(config, 2)
 
 
-def test_a_newer_format_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("format", [1, 9])
+def test_another_format_is_refused(tmp_path: Path, format: int) -> None:
     config = config_at(tmp_path)
     adopt(config, 2)
     file = Path(config.lake.checkpoint) / FILE
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 9}))
-    with pytest.raises(StateError, match="format 9"):
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"format": format}))
+    with pytest.raises(StateError, match=f"format {format} is not the one of this version"):
         adopt(config, 2)
 
 
@@ -110,6 +113,11 @@ def test_auto_is_resolved_once_and_another_machine_does_not_change_it(tmp_path: 
     assert [part.brokers for part in made.parts] == [("b0", "b1", "b2", "b3")]
     assert adopt(config, 4, cores=64) == adopt(config, 4, cores=1) == known(config) == made
     assert adopt(config_at(tmp_path / "other", config_text(CHAIN, '"auto"')), 4, cores=64).parts != made.parts
+
+
+def test_there_are_no_more_regions_than_partitions(tmp_path: Path) -> None:
+    made = adopt(config_at(tmp_path, config_text(CHAIN, '"auto"')), 1, cores=64)
+    assert [part.brokers for part in made.parts] == [("b0", "b1", "b2", "b3")]
 
 
 def test_channels_keep_the_partitions_that_they_were_given(tmp_path: Path) -> None:
@@ -134,6 +142,31 @@ def test_every_region_has_a_partition_of_its_own(partitions: int) -> None:
     parts = keyed(regions, partitions)
     assert {spark_partition(part.key, partitions) for part in parts} == set(range(partitions))
     assert [part.key.rpartition("#")[0] for part in parts] == [part.name for part in parts]
+
+
+def test_keys_are_hashed_as_spark_and_kafka_do() -> None:
+    """The example of Spark's documentation, hash('Spark', array(123), 2), and one of Kafka's own tests."""
+    chained = MASK & -1321691492
+    assert murmur3((2).to_bytes(4, "little"), murmur3((123).to_bytes(4, "little"), murmur3(b"Spark"))) == chained
+    signed = [key for key in ("a", "aé", "zürich", "oslo", "ab") if murmur3(key.encode()) >> 31]
+    for key in signed:
+        assert spark_partition(key, 7) == (murmur3(key.encode()) - 2**32) % 7
+    assert signed, "one of them is negative, as Spark sees it"
+    assert murmur3("é".encode()[-1:]) == _murmur3_of_one_byte(0xA9 - 256)
+    for key, hashed in ((b"21", -973932308), (b"foobar", -790332482)):
+        assert [kafka_partition(key, n) for n in (5, 7, 1 << 31)] == [hashed % 2**31 % n for n in (5, 7, 1 << 31)]
+
+
+def _murmur3_of_one_byte(byte: int) -> int:
+    """Spark's hash of a single byte, which it takes with its sign, in the textbook's words."""
+    k = byte * 0xCC9E2D51 % 2**32
+    k = (k * 2**15 % 2**32 + (k >> 17)) * 0x1B873593 % 2**32
+    h = 42 ^ k
+    h = (h * 2**13 % 2**32 + (h >> 19)) * 5 + 0xE6546B64
+    h = h % 2**32 ^ 1
+    h = (h ^ h >> 16) * 0x85EBCA6B % 2**32
+    h = (h ^ h >> 13) * 0xC2B2AE35 % 2**32
+    return h ^ h >> 16
 
 
 def test_fewer_partitions_than_regions_are_refused(tmp_path: Path) -> None:

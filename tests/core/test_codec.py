@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -21,9 +23,18 @@ from state.protocol.messages import LOCAL
 from state.routing.broker import Broker
 from state.routing.region import Region
 from state.storage import codec
-from state.storage.codec import VERSION, decode, describe, encode
-from state.storage.columns import from_series, from_words, series, words
-from state.storage.sealed import MAGIC
+from state.storage.codec import (
+    VERSION,
+    Names,
+    StoredLedger,
+    StoredLink,
+    StoredSubscriptions,
+    decode,
+    describe,
+    encode,
+)
+from state.storage.columns import from_numbers, from_series, from_texts, from_words, numbers, series, texts, words
+from state.storage.sealed import MAGIC, compress, seal, unseal
 from state.strategies import Spec
 from tests.core.histories import STRATEGY_TABLES, config_text, configs, events
 from tests.core.stored import fields, filled, setups_of
@@ -68,6 +79,19 @@ def test_every_history_round_trips(data: st.DataObject) -> None:
             event["ttl"] = data.draw(st.integers(1, 100)) / 1e6
     for broker in filled(config, history).brokers.values():
         check_round_trip(broker)
+
+
+def test_the_garbage_collector_goes_on_as_before() -> None:
+    broker = Region("all", setups_of(parse(THREE_INTS))).brokers["a"]
+    assert gc.isenabled()
+    again(broker)
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        again(broker)
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
 
 
 def test_empty_brokers_round_trip() -> None:
@@ -199,11 +223,14 @@ def test_missing_parts_are_refused(small: dict[str, bytes], part: str) -> None:
         decode({key: blob for key, blob in small.items() if key != part}, "b0", SMALL_SETUPS)
 
 
-@pytest.mark.parametrize("change", [{"broker": "x"}, {"spec": Spec("flood")}, {"remember": 1}, {"space": None}])
+@pytest.mark.parametrize(
+    "change",
+    [{"broker": "x"}, {"spec": Spec("flood")}, {"remember": 1}, {"space": ("7", "9")}, {"space": ('"red"', '"rosy"')}],
+)
 def test_state_of_another_configuration_is_refused(small: dict[str, bytes], change: dict[str, Any]) -> None:
     """The error shows both configurations."""
     if "space" in change:
-        change = {"space": parse(config_text([("b0", "b1")], '"negative"').replace("7", "9")).space}
+        change = {"space": parse(config_text([("b0", "b1")], '"negative"').replace(*change["space"])).space}
     other = {link: dataclasses.replace(setup, **change) for link, setup in SMALL_SETUPS.items()}
     with pytest.raises(StateError, match="broker b0 was written for another configuration") as raised:
         decode(small, "b0", other)
@@ -244,9 +271,115 @@ def test_damage_is_noticed(small: dict[str, bytes], data: st.DataObject) -> None
     assert encode(survived) == small
 
 
+@pytest.mark.parametrize("payload", [b"", b"\xc1", b"\x91", b"\x90", b"\x91\xa1\xff"])
+def test_a_payload_that_is_no_such_value_is_refused(small: dict[str, bytes], payload: bytes) -> None:
+    """Compressed well, but not MessagePack, cut off, of another shape, or not UTF-8."""
+    for part in PARTS:
+        with pytest.raises(StateError, match=rf"{part} is damaged.*Remedy"):
+            decode(small | {part: MAGIC + bytes([VERSION]) + compress(payload)}, "b0", SMALL_SETUPS)
+
+
 def test_parts_that_do_not_belong_together_are_refused(small: dict[str, bytes]) -> None:
     """Numbers that the subscriptions do not have, or stamps of others."""
     other = encode(filled(SMALL_CONFIG, Workload("uniform", 90, 0, seed=2).events(SMALL_CONFIG)).brokers["b0"])
     for part in PARTS:
         with pytest.raises(StateError, match=r"is damaged.*Remedy"):
             decode(small | {part: other[part]}, "b0", SMALL_SETUPS)
+
+
+def numbers_of(column: bytes, change: Callable[[list[int]], list[int]], *, grow: bool = False) -> bytes:
+    """A column of numbers, changed."""
+    read, write = (from_series, series) if grow else (from_numbers, numbers)
+    return write(np.array(change(read(column).tolist()), np.int64))
+
+
+def other_names(names: Names, ids: list[str]) -> Names:
+    return Names(words(["b0"] * len(ids)), words(["c0"] * len(ids)), texts(ids))
+
+
+INCONSISTENT: dict[str, tuple[str, Any, Callable[[Any], dict[str, Any]]]] = {
+    "a subscription twice": (
+        PARTS[0],
+        StoredSubscriptions,
+        lambda p: {"names": other_names(p.names, ["s"] * len(from_texts(p.names.ids)))},
+    ),
+    "numbers that do not grow": (
+        PARTS[0],
+        StoredSubscriptions,
+        lambda p: {"numbers": numbers_of(p.numbers, lambda n: n[::-1], grow=True)},
+    ),
+    "an origin that is no neighbour": (
+        PARTS[0],
+        StoredSubscriptions,
+        lambda p: {"origins": words(["b7" if o == "b1" else o for o in from_words(p.origins)])},
+    ),
+    "more boxes than there are": (
+        PARTS[0],
+        StoredSubscriptions,
+        lambda p: {"box_counts": numbers_of(p.box_counts, lambda n: [n[0] + 1, *n[1:]])},
+    ),
+    "fewer boxes than there are": (
+        PARTS[0],
+        StoredSubscriptions,
+        lambda p: {"box_counts": numbers_of(p.box_counts, lambda n: [n[0] - 1, *n[1:]])},
+    ),
+    "a negative number of boxes": (
+        PARTS[0],
+        StoredSubscriptions,
+        lambda p: {"box_counts": numbers_of(p.box_counts, lambda n: [-1, n[0] + n[1] + 1, *n[2:]])},
+    ),
+    "a filter of nobody": (
+        PARTS[0],
+        StoredSubscriptions,
+        lambda p: {"with_where": numbers_of(p.with_where, lambda n: [-1, *n[1:]], grow=True)},
+    ),
+    "active twice": (
+        PARTS[2],
+        StoredLink,
+        lambda p: {"active": numbers_of(p.active, lambda n: [*n[1:2], *n[1:]], grow=True)},
+    ),
+    "active and passive": (
+        PARTS[2],
+        StoredLink,
+        lambda p: {"active": numbers_of(p.active, lambda n: [*from_series(p.passive)[:1], *n[1:]], grow=True)},
+    ),
+    "a coverer before the first": (
+        PARTS[2],
+        StoredLink,
+        lambda p: {"coverers": numbers_of(p.coverers, lambda n: [-1, *n[1:]])},
+    ),
+    "a coverer behind the last": (
+        PARTS[2],
+        StoredLink,
+        lambda p: {"coverers": numbers_of(p.coverers, lambda n: [len(from_series(p.active)), *n[1:]])},
+    ),
+    "ends out of order": (
+        PARTS[1],
+        StoredLedger,
+        lambda p: {"arrived": numbers_of(p.arrived, lambda n: n[::-1], grow=True)},
+    ),
+    "stamps of one more": (
+        PARTS[1],
+        StoredLedger,
+        lambda p: {"expires": numbers_of(p.expires, lambda n: [*n, 1], grow=True)},
+    ),
+}
+
+
+@pytest.mark.parametrize("what", INCONSISTENT)
+def test_state_that_contradicts_itself_is_refused(what: str) -> None:
+    """Sealed well, and still not what this program could have written."""
+    history = [
+        {"kind": "subscribe", "broker": broker, "client": "c0", "id": f"s{k}", "where": {"x": [k, 7 - k]}}
+        for k in range(3)
+        for broker in ("b0", "b1")
+    ]
+    gone = [{"kind": "unsubscribe", "broker": "b0", "client": "c0", "id": f"u{k}"} for k in range(2)]
+    stored = encode(filled(SMALL_CONFIG, history + gone).brokers["b0"])
+    decode(stored, "b0", SMALL_SETUPS)
+    part, kind, change = INCONSISTENT[what]
+    value = unseal(stored[part], kind, VERSION, {}, part)
+    broken = seal(msgspec.structs.replace(value, **change(value)), VERSION)
+    assert broken != stored[part]
+    with pytest.raises(StateError, match=rf"{part} is damaged.*Remedy"):
+        decode(stored | {part: broken}, "b0", SMALL_SETUPS)

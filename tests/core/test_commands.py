@@ -43,6 +43,12 @@ def commands(draw: st.DrawFn, links: tuple[str, ...] = LINKS) -> Prune:
 # Reading
 
 
+def test_a_command_keeps_all_that_stops_its_pruning() -> None:
+    assert Prune("memory", 5, 0.25).override == Override(Pruning("memory", 5, 0.25))
+    assert Prune("network", links=("a>b", "b>a")).override == Override(Pruning("network"))
+    assert [Prune("off", links=("a>b", "b>a")).concerns(link) for link in ("a>b", "b>a", "b>c")] == [True, True, False]
+
+
 @given(commands() | st.just(Rebuild()))
 def test_a_command_is_read_as_it_was_written(command: Rebuild | Prune) -> None:
     assert read_command(write_command(command), LINKS) == command

@@ -286,6 +286,18 @@ def test_remembering_starts_anew_with_each_end_and_counts_by_the_routers_clock()
     assert not ledger.ended
 
 
+def test_ends_that_arrive_out_of_order_are_forgotten_in_order_and_none_too_early() -> None:
+    """Arrivals of different channels may be out of order from one batch to the next."""
+    ledger = Ledger(remember=100)
+    ledger.apply(unsubscribe(S1, None, 5), 50)
+    ledger.apply(unsubscribe(S2, None, 5), 20)
+    ledger.check()
+    ledger.expire(149)
+    assert list(ledger.ended) == [S1, S2]
+    ledger.expire(150)
+    assert not ledger.ended
+
+
 def test_the_end_of_a_time_to_live_is_remembered_too() -> None:
     ledger = Ledger(remember=100)
     ledger.apply(subscribe(S1, None, 0, ttl=10), 0)

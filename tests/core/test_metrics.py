@@ -16,14 +16,17 @@ from lacuna.__main__ import main
 from lacuna.simulate import simulate
 from state.config import Config, parse
 from state.protocol.arrivals import Arrival
+from state.protocol.events import Refused
 from state.protocol.messages import LOCAL, Publish
 from state.routing import decision as decision_module
 from state.routing.decision import Action
 from state.routing.outcome import Outcome
 from state.routing.region import Direction, Region
 from state.space import timestamp_text
+from state.storage import rows as rows_module
 from tests.core.histories import config_text, configs, events
 from tests.core.naive import few
+from tests.core.overlay import Overlay
 
 CONFIG = '[space]\n{sides}\n[overlay]\nlinks = [["a", "b"]]\n'
 SIDES = "\n".join(f'{name} = {{kind = "int", low = 0, high = 9}}' for name in "wxyz")
@@ -204,3 +207,65 @@ def test_messages_are_counted_as_they_are_sent(data: st.DataObject) -> None:
         patch.setattr("lacuna.simulate.Region", Counting)
         summary = simulate(config, lines, seed=1)
     assert summary["subscription_messages"] == len(received)
+
+
+@few
+@given(st.data(), st.one_of(st.none(), st.integers(0, 9)))
+def test_counters_are_the_numbers_of_rows(data: st.DataObject, seed: int | None) -> None:
+    """Link by link: publications that went and did not go, deliveries, actions, and the sizes after the last."""
+    config = data.draw(configs())
+    lines = timed(data.draw(events(config.overlay.brokers)))
+    with TemporaryDirectory() as out:
+        summary = simulate(config, lines, out=Path(out), seed=seed)
+        tables = {
+            table: [json.loads(line) for line in (Path(out) / f"{table}.jsonl").read_text().splitlines()]
+            for table in ("metrics", "routes", "decisions", "deliveries")
+        }
+    counted: Counter[tuple[str, str, str]] = Counter()
+    for row in tables["routes"]:
+        counted[row["broker"], row["link"], {"forward": "forwarded", "stop": "stopped"}[row["action"]]] += 1
+        counted[row["broker"], row["link"], "publications"] += 1
+    for row in tables["decisions"]:
+        counted[row["broker"], row["link"], row["action"]] += 1
+    for row in tables["deliveries"]:
+        counted[row["broker"], LOCAL, "delivered"] += 1
+    kinds = {kind for _, _, kind in counted} | {"forwarded", "stopped", "delivered"}
+    found: Counter[tuple[str, str, str]] = Counter()
+    for row in tables["metrics"]:
+        for kind in kinds:
+            if kind != "publications" or row["link"] != LOCAL:
+                found[row["broker"], row["link"], kind] += row[kind]
+    assert +found == +counted
+    assert summary["publication_messages"] == sum(n for (*_, kind), n in counted.items() if kind == "forwarded")
+    assert summary["deliveries"] == len(tables["deliveries"])
+    assert summary["events"] + summary["rejects"] == len(lines)
+    assert (0 < summary["state_bytes_max"] < summary["state_bytes"]) == (summary["brokers"] > 1)
+    last = {(row["broker"], row["link"]): row for row in tables["decisions"]}
+    if seed is None:
+        sizes = {(row["broker"], row["link"]): row for row in tables["metrics"]}
+        for link, row in last.items():
+            assert (row["active"], row["passive"]) == (sizes[link]["active"], sizes[link]["passive"])
+    assert sorted(row["seq"] for row in tables["decisions"]) == [row["seq"] for row in tables["decisions"]]
+    rows = sum(len(tables[table]) for table in ("routes", "decisions", "deliveries"))
+    assert all(0 <= row["seq"] < rows for row in tables["decisions"])
+
+
+# Rows by themselves
+
+
+def test_a_shape_is_written_out_up_to_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    overlay = Overlay(parse(config_text([("b0", "b1")], '"union"')))
+    where = [{"x": [0, 0]}, {"x": [2, 2]}, {"x": [4, 4]}]
+    event = {"kind": "subscribe", "broker": "b0", "client": "ann", "id": "s", "where": where}
+    [decided] = overlay.take(event).decisions
+    for most in (3, 2):
+        monkeypatch.setattr(rows_module, "MOST_SHAPE", most)
+        row = rows_module.decision_row(decided)
+        assert row["boxes"] == 3 and row["shape"] == (where if most == 3 else None)
+
+
+def test_a_refused_value_is_cut_and_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_module, "MOST_VALUE", 4)
+    row = rows_module.reject_row(Refused("t", 3, 5, b"\xffabcdef", "json", "not JSON"))
+    expected = {"topic": "t", "partition": 3, "offset": 5, "value": "\ufffdabc", "rule": "json", "message": "not JSON"}
+    assert row == expected

@@ -13,12 +13,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from state.config import parse
+from state.filters.trees import Leaf
 from state.filters.where import asked
+from state.geometry.boxes import Box
 from state.matching.boxlist import BoxList
 from state.protocol import events as events_module
-from state.protocol.messages import Name
+from state.protocol.messages import LOCAL, Name, Subscribe
 from state.routing.decision import Decision
 from state.routing.rangetold import RangeTold
+from state.routing.subscriptions import Subscription, Subscriptions
 from state.storage.codec import decode, encode
 from tests.core.histories import (
     COLOURS,
@@ -84,6 +87,21 @@ def test_quiet_overlay_delivers_exactly_what_matches(data: st.DataObject) -> Non
         expected = oracle.take(event)
         assert sorted(overlay.deliveries) == sorted(expected)
         overlay.deliveries.clear()
+
+
+def test_a_promotion_takes_back_what_it_covers_also_where_another_changes_its_shape() -> None:
+    """left and right together cover wide, and none of the three covers another; left shrinks, and wide is promoted."""
+    overlay = Overlay(parse(config_text([("b0", "b1")], '{name = "union", covering = "active"}')))
+    shapes = {"small": {"x": [3, 4]}, "left": {"x": [0, 3]}, "right": {"x": [4, 7]}, "wide": {"x": [2, 5]}}
+    event = {"kind": "subscribe", "broker": "b0", "client": "ann"}
+    for id, where in shapes.items():
+        overlay.take(event | {"id": id, "where": where})
+    overlay.decisions.clear()
+    overlay.take(event | {"id": "left", "where": {"x": [0, 3], "y": [0, 0]}})
+    told = [(decision.action, decision.name.id) for _, _, decision in overlay.decisions]
+    assert told == [("promote", "wide"), ("forward", "left"), ("cancel", "small"), ("withhold", "small")]
+    check_covering(overlay)
+    overlay.region.check()
 
 
 @settings(max_examples=60)
@@ -448,3 +466,39 @@ def test_a_stale_event_is_a_reject_that_says_what_stands() -> None:
     assert (refused.rule, refused.offset) == ("stale", 3)
     assert b'"id":"s","client":"ann","rev":4' in refused.value
     assert "rev 5" in refused.message
+
+
+def test_a_late_arrival_moves_no_clock_and_ends_by_its_own_time() -> None:
+    """Records of two channels may be out of order by time, from one batch to the next."""
+    overlay = Overlay(parse(config_text([("b0", "b1")], '"auto"')))
+    subscribe = {"kind": "subscribe", "broker": "b0", "client": "ann", "where": {}}
+    shot = {"kind": "publish", "broker": "b1", "at": {"x": 1, "y": 1, "colour": "red"}}
+    overlay.take(shot | {"id": "p100"}, time=100)
+    overlay.take(subscribe | {"id": "short", "ttl": 50e-6}, time=60)
+    overlay.take(subscribe | {"id": "long", "ttl": 200e-6}, time=70)
+    assert overlay.region.clock == 100
+    for time in (109, 110, 269, 270):
+        overlay.take(shot | {"id": f"p{time}"}, time=time)
+    assert [(d[2], d[3]) for d in overlay.deliveries] == [
+        *(("short", "p109"), ("long", "p109"), ("long", "p110")),
+        ("long", "p269"),
+    ]
+    ended = [
+        (d.name.id, d.cause.time)
+        for broker, _, d in overlay.decisions
+        if broker == "b0" and d.action == "cancel" and d.cause
+    ]
+    assert ended == [("short", 110), ("long", 270)], "the moment at which each was due, not at which that was noticed"
+
+
+def test_a_renewal_asks_for_exactly_what_stands() -> None:
+    """Boxes, tree and exact filter: two filters that travel as the same boxes may differ in what is delivered."""
+    name, box, other = Name("b0", "ann", "s"), Box((0, 0), (5, 5)), Box((0, 0), (5, 6))
+    leaf, more = Leaf(0, 1, 3), Leaf(0, 1, 4)
+    known = Subscriptions()
+    known.add(Subscription(3, name, LOCAL, (box,), leaf, leaf, b"1"))
+    assert known.is_renewal(Subscribe(name, (box,), tree=leaf, exact=leaf, where=b"2"))
+    assert not known.is_renewal(Subscribe(name, (other,), tree=leaf, exact=leaf))
+    assert not known.is_renewal(Subscribe(name, (box,), tree=more, exact=leaf))
+    assert not known.is_renewal(Subscribe(name, (box,), tree=leaf, exact=more))
+    assert not known.is_renewal(Subscribe(name._replace(id="t"), (box,), tree=leaf, exact=leaf))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -16,8 +19,10 @@ from hypothesis import strategies as st
 from lacuna.simulate import simulate
 from state.config import Config, parse
 from state.errors import InvariantError, StateError
+from state.protocol.arrivals import merge
 from state.protocol.channel import Sender
 from state.protocol.commands import Prune, Rebuild, write_command
+from state.protocol.events import Refused
 from state.protocol.frame import START, Frame, bodies_of_letters, read
 from state.protocol.messages import LOCAL, Publish
 from state.protocol.wire import pack
@@ -25,12 +30,14 @@ from state.routing import region as machine
 from state.space import timestamp_text
 from state.storage.rows import REGION, TABLES
 from state.strategies import negative_approx
+from streaming import sources
 from streaming import step as stage
 from streaming.schemas import SCHEMAS, read_parcel
-from streaming.sources import COLUMNS, sort_records
+from streaming.settings import Spread, settle
+from streaming.sources import COLUMNS, Sorter, sort_records
 from streaming.step import Step
 from tests.core.histories import config_text, configs, events, points
-from tests.core.oracle import Oracle
+from tests.core.oracle import Oracle, matches
 from tests.core.overlay import spread_out
 from tests.core.shell import Shell, cuts, forget
 
@@ -94,6 +101,47 @@ def test_batches_that_mix_requests_and_publications_are_what_the_oracle_says(dat
             shell.run_batch()
     shell.settle()
     assert sorted(shell.deliveries()) == expected(history)
+    shell.check()
+
+
+@settings(max_examples=15)
+@given(st.data())
+def test_mixed_batches_across_regions_lose_nothing_and_invent_nothing(data: st.DataObject) -> None:
+    """Brute force for any cut and any batches, crashes among them.
+
+    A subscription that stands before and is let alone gets every publication that it matches; one that is changed while
+    publications are under way may get those that any of its shapes matches; inside a region every delivery is exact.
+    Nobody gets anything twice.
+    """
+    config = data.draw(configs())
+    chance = random.Random(data.draw(st.integers(0, 999)))
+    shell = Shell(config, regions=some_cut(config, chance))
+    oracle, history = Oracle({"colour"}), data.draw(events(config.overlay.brokers, most=30))
+    begin = len(history) // 2
+    for event in history[:begin]:
+        shell.send(event)
+        oracle.take(event)
+    shell.settle()
+    before, later = len(shell.deliveries()), history[begin:]
+    changed = {(e["broker"], e["client"], e["id"]) for e in later if e["kind"] != "publish"}
+    shapes = [(name, where) for name, where in oracle.standing.items()]
+    shapes += [((e["broker"], e["client"], e["id"]), e["where"]) for e in later if e["kind"] == "subscribe"]
+    region_of = shell.settings.part_of
+    must: set[tuple[str, ...]] = set()
+    may: set[tuple[str, ...]] = set()
+    for event in later:
+        exact, local = set(oracle.take(event)), region_of[event["broker"]]
+        must |= {d for d in exact if d[:3] not in changed or region_of[d[0]] is local}
+        shell.send(event)
+        if event["kind"] == "publish":
+            possible = {(*name, event["id"]) for name, where in shapes if matches(where, event["at"], {"colour"})}
+            may |= {d for d in possible if region_of[d[0]] is not local} | exact
+        if chance.random() < 0.4:
+            shell.run_batch(crashes=chance.choice([0, 0, 1]), shuffle=chance)
+    shell.settle()
+    got = Counter(shell.deliveries()[before:])
+    assert must <= got.keys() <= may
+    assert max(got.values(), default=1) == 1
     shell.check()
 
 
@@ -287,6 +335,27 @@ def test_inside_a_region_a_path_takes_one_batch_and_outside_one_per_border() -> 
         assert (delivery["batch"], delivery["channel"]) == (shell.batch - 1, "b0")
 
 
+def test_a_publication_does_not_see_what_a_later_letter_asks_for_in_the_same_batch() -> None:
+    """One moment decides: before the letter as it was, from the letter on as it says. A letter goes first in a tie."""
+    shell = Shell(LINE)
+    for k, event in enumerate((subscribe("b0", "s"), unsubscribe("b0", "s"))):
+        shell.send(event)
+        shell.run_batch()
+        [letter] = shell.topic("links")[shell.read[shell.settings.topics.links] :]
+        for late in (-1, 0, 1):
+            value = json.dumps({"id": f"{k} {late}", "at": {"x": 1, "y": 1, "colour": "red"}}).encode()
+            shell.topic("publish").append(letter._replace(time=letter.time + late, key=b"b1", value=value))
+        shell.clock += 10
+        shell.settle()
+    rows = [row for row in shell.tables()["routes"] if (row["broker"], row["link"]) == ("b1", "b0")]
+    went = [(row["publication"], row["action"]) for row in rows]
+    assert went == [
+        *(("0 -1", "stop"), ("0 0", "forward"), ("0 1", "forward")),
+        *(("1 -1", "forward"), ("1 0", "stop"), ("1 1", "stop")),
+    ]
+    assert [d[3] for d in shell.deliveries()] == ["0 0", "0 1"]
+
+
 def test_letters_that_come_again_and_late_change_nothing() -> None:
     """The sink repeats letters after a crash: also those of long ago, and in between those that are new."""
     shell = Shell(LINE)
@@ -337,6 +406,29 @@ def test_a_withheld_subscription_names_what_covers_it_and_its_cause() -> None:
     assert json.loads(row["shape"]) == [{"x": [1, 2]}]
 
 
+def test_a_decision_names_where_its_subscription_came_from_and_when_its_client_spoke() -> None:
+    """The home is where the client is, the origin the neighbour that told; the time is the client's, not Kafka's."""
+    shell = Shell(parse(config_text([(f"b{k}", f"b{k + 1}") for k in range(3)], '"auto"')), regions=2)
+    for k, event in enumerate((subscribe("b0", "s", ttl=1), unsubscribe("b0", "s"), subscribe("b0", "t", ttl=1))):
+        shell.send(event | {"time": timestamp_text(10**9 + k)})
+    shell.settle()
+    shell.clock += 5_000_000
+    tick(shell)
+    shell.settle()
+    expiry = shell.topic("subscribe")[1].time + 1_000_000
+    rows = shell.tables()["decisions"]
+    for broker, origin in (("b0", LOCAL), ("b1", "b0"), ("b2", "b1")):
+        mine = [row for row in rows if row["broker"] == broker]
+        assert [(row["action"], row["reason"]) for row in mine] == [
+            *(("forward", "gap"), ("cancel", "unsubscribed")),
+            *(("forward", "gap"), ("cancel", "expired")),
+        ]
+        assert {(row["home"], row["origin"]) for row in mine} == {("b0", origin)}
+        times = [round(row["time"].timestamp() * 1_000_000) for row in mine]
+        assert times == [10**9, 10**9 + 1, 10**9 + 2, expiry], broker
+        assert [row["active"] for row in mine] == [1, 0, 1, 0] and {row["passive"] for row in mine} == {0}
+
+
 def test_a_region_has_a_row_of_metrics_of_its_own() -> None:
     shell = Shell(LINE, regions=(("b1", "b0"), ("b2",)))
     shell.send(subscribe("b0", "s1"))
@@ -351,6 +443,24 @@ def test_a_region_has_a_row_of_metrics_of_its_own() -> None:
     stored = {part.name: shell.open(part.name, shell.stored[part.name]).sizes for part in shell.settings.parts}
     assert sizes["b0", "b1"] == stored["b1"]["b0/b1"] > 0
     assert sizes["b1", REGION] > 0
+
+
+def test_a_region_says_how_large_it_was_stored_and_how_long_its_last_batch_took(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both are those of the batch before: a batch that is repeated must write the same rows."""
+    moments = itertools.count(0, 0.25)
+    monkeypatch.setattr(stage.wall, "perf_counter", lambda: next(moments))
+    shell = Shell(LINE, regions=1)
+    expected: list[Any] = [(0, None)]
+    for k in range(3):
+        shell.send(subscribe("b0", f"s{k}", where={"x": [k, k]}))
+        forget()
+        shell.settle()
+        sizes = shell.open("b0", shell.stored["b0"]).sizes
+        expected.append((sizes["head"] + sizes["log"], 250.0))
+    rows = [row for row in shell.tables()["metrics"] if row["link"] == REGION]
+    assert [(row["state_bytes"], row["millis"]) for row in rows] == expected[:-1]
 
 
 def test_a_reject_belongs_to_the_region_of_its_broker_or_to_the_first() -> None:
@@ -394,13 +504,15 @@ def test_expiry_is_exactly_at_its_moment(regions: int | None, late: int, deliver
     for together in (True, False):
         shell = Shell(LINE, regions=regions)
         shell.send(subscribe("b0", "s1", ttl=10))
+        shell.send(subscribe("b0", "s2", ttl=100))
         if not together:
             shell.settle()
-        shell.clock += 10_000_000 - 1000 + late
+            forget()
+        shell.clock += 10_000_000 - 2000 + late
         shell.send(publish("b0", "p"))
         shell.clock += 60_000_000
         shell.settle()
-        assert bool(shell.deliveries()) == delivered, together
+        assert [d[2] for d in shell.deliveries()] == ["s1", "s2"][not delivered :], together
 
 
 def test_no_record_is_taken_later_than_its_batch_began() -> None:
@@ -422,6 +534,7 @@ def test_a_tick_that_ends_nothing_writes_nothing_and_leaves_the_region_as_it_is_
     shell.settle()
     before, stored = {topic: len(records) for topic, records in shell.topics.items()}, dict(shell.stored)
     clock = shell.region("b0").clock
+    assert clock == shell.topic("subscribe")[0].time
     tick(shell)
     shell.settle()
     before[shell.settings.topics.control] = 1
@@ -431,16 +544,38 @@ def test_a_tick_that_ends_nothing_writes_nothing_and_leaves_the_region_as_it_is_
     assert again._store.opened == "hit" and again._region.clock == clock
 
 
+def test_a_tick_that_only_forgets_is_stored() -> None:
+    """The end of a subscription is forgotten by an input like any other: it must not be missing in the log."""
+    shell = Shell(replace(LINE, remember=5_000_000), regions=1)
+    for event in (subscribe("b0", "s1"), unsubscribe("b0", "s1")):
+        shell.send(event)
+    shell.settle()
+    rows = len(shell.topic("records"))
+    assert len(shell.region("b0").brokers["b0"].ledger.ended) == 1
+    shell.clock += 6_000_000
+    tick(shell)
+    shell.settle(crashes=1)
+    assert len(shell.topic("records")) == rows, "nothing is decided, so nothing is recorded"
+    assert not shell.region("b0").brokers["b0"].ledger.ended
+    shell.send(subscribe("b0", "s2"))
+    shell.settle()
+    forget()
+    shell.send(publish("b0", "p"))
+    shell.settle()
+    assert [d[2] for d in shell.deliveries()] == ["s2"]
+
+
 # commands
 
 
 APPROXIMATE = parse(config_text([("b0", "b1")], '{name = "negative-approx", k = 0, drift = 0}'))
 
 
-def test_a_rebuild_is_asked_for_by_a_record_and_done_in_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("parts", [1, 100])
+def test_a_rebuild_is_asked_for_by_a_record_and_done_in_ticks(monkeypatch: pytest.MonkeyPatch, parts: int) -> None:
     """The small ones come first and no split is allowed; rebuilt from the largest, the whole domain is covered."""
     monkeypatch.setattr(negative_approx, "STEP", 1)
-    monkeypatch.setattr(machine, "WORK_PER_TICK", 1)
+    monkeypatch.setattr(machine, "WORK_PER_TICK", parts)
     shell = Shell(APPROXIMATE)
     for id, where in (("s1", {"x": [2, 3], "y": [2, 3]}), ("s2", {"x": [4, 5], "y": [4, 5]}), ("s3", {})):
         shell.send(subscribe("b0", id, where=where))
@@ -457,7 +592,7 @@ def test_a_rebuild_is_asked_for_by_a_record_and_done_in_ticks(monkeypatch: pytes
         forget()
         shell.run_batch(crashes=1)
         ticks += 1
-    assert ticks > 1
+    assert (ticks > 1) == (parts == 1)
     metrics = [row for row in shell.tables()["metrics"] if row["broker"] == "b0" and row["link"] == "b1"][-1]
     assert (metrics["negative_rectangles"], metrics["negative_share"], metrics["rebuilds"]) == (0, 0.0, 1)
     shell.check()
@@ -560,7 +695,7 @@ def test_a_letter_between_brokers_of_one_region_is_foreign() -> None:
 
 
 def test_a_record_is_one_row_to_one_region_however_many_chunks_there_are() -> None:
-    """Two Arrow chunks of one channel: each record is in exactly one parcel, of the region of its broker."""
+    """Three Arrow chunks of one channel: each record is in exactly one parcel, of the region of its broker."""
     shell = Shell(LINE)
     for k in range(6):
         shell.send(publish(f"b{k % 3}", f"p{k}"))
@@ -570,7 +705,7 @@ def test_a_record_is_one_row_to_one_region_however_many_chunks_there_are() -> No
         for t, records in shell.topics.items()
         for o, record in enumerate(records)
     ]
-    chunks = [pa.RecordBatch.from_pylist(part) for part in (records[:2], records[2:])]
+    chunks = [pa.RecordBatch.from_pylist(part) for part in (records[:1], records[1:3], records[3:])]
     empty = chunks[0].slice(0, 0)
     rows = [row for out in sort_records(shell.settings)(iter([empty, *chunks])) for row in out.to_pylist()]
     found = [(row["region"].partition("#")[0], read_parcel(row["parcel"])) for row in rows]
@@ -580,6 +715,84 @@ def test_a_record_is_one_row_to_one_region_however_many_chunks_there_are() -> No
     assert set(COLUMNS) <= set(records[0])
 
 
+def test_a_sorter_starts_again_after_its_rows() -> None:
+    shell = Shell(LINE)
+    sorter = Sorter(shell.settings, shell.clock)
+    topic = shell.settings.topics.publish
+    sorter.add(topic, 0, 0, 1, b"b0", b"x")
+    assert len(list(sorter.rows())) == 1
+    assert list(sorter.rows()) == []
+    sorter.add(topic, 0, 1, 1, b"b0", b"y")
+    [row] = sorter.rows()
+    assert [one.offset for one in read_parcel(row["parcel"]).rejects] == [1]
+
+
+def test_a_refused_record_is_cut_and_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "MOST_REFUSED", 5)
+    for turn in (False, True):
+        shell = Shell(LINE, regions=1)
+        for k in range(3):
+            shell.put("publish", b"b0", b"%d nonsense" % k)
+        sorters = [Sorter(shell.settings, shell.clock) for _ in range(3)]
+        for offset, (sorter, record) in enumerate(zip(sorters, shell.topic("publish"), strict=True)):
+            sorter.add(shell.settings.topics.publish, 4, offset, record.time, record.key, record.value)
+        parcels = [row["parcel"] for sorter in sorters for row in sorter.rows()]
+        arrivals = merge(stage.arrivals_of(map(read_parcel, parcels[::-1] if turn else parcels), "b0", 3))
+        assert [arrival.offset for arrival in arrivals] == [0, 1, 2]
+        found = [arrival.message for arrival in arrivals if isinstance(arrival.message, Refused)]
+        assert [(one.partition, one.offset, one.value) for one in found] == [(4, k, b"%d non" % k) for k in range(3)], (
+            turn
+        )
+
+
+class Kept:
+    """The state of a group, as Spark gives it to the stateful step."""
+
+    def __init__(self) -> None:
+        self.value: tuple[int, bytes] | None = None
+
+    @property
+    def exists(self) -> bool:
+        return self.value is not None
+
+    @property
+    def get(self) -> tuple[int, bytes]:
+        assert self.value is not None
+        return self.value
+
+    def update(self, value: tuple[int, bytes]) -> None:
+        self.value = value
+
+
+def test_the_function_for_spark_takes_every_frame_and_keeps_its_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several frames of parcels in, several frames of records out, and the state of one batch is that of the next."""
+    monkeypatch.setattr(stage, "MOST_OUTPUT", 1)
+    shell, state = Shell(LINE, regions=1), Kept()
+    take, key = stage.step(shell.settings), (shell.settings.parts[0].key,)
+    written: list[dict[str, Any]] = []
+    for batch, history in enumerate(
+        ([subscribe("b0", "s1"), subscribe("b2", "s2", client="bob"), publish("b1", "p1")], [publish("b2", "p2")])
+    ):
+        monkeypatch.setattr(stage, "batch_number", lambda batch=batch: batch)
+        parcels = []
+        for event in history:
+            shell.send(event)
+            end = {topic: len(shell.topics[topic]) for topic in shell._inputs()}
+            parcels += [pd.DataFrame({"parcel": [row["parcel"]]}) for row in shell._sorted(end, shell.clock, None)]
+            shell.read |= end
+        frames = list(take(key, iter(parcels), state))
+        assert all(list(frame.columns) == list(stage.Record._fields) and len(frame) == 1 for frame in frames)
+        written += [row for frame in frames for row in frame.to_dict("records")]
+        forget()
+    got = [json.loads(row["value"]) for row in written if row["topic"] == shell.settings.topics.deliveries]
+    assert [(d["publication"], d["subscription"], d["batch"], d["seq"]) for d in got] == [
+        *(("p1", "s1", 0, 1), ("p1", "s2", 0, 2)),
+        *(("p2", "s1", 1, 3), ("p2", "s2", 1, 4)),
+    ]
+    before = state.value
+    assert list(take(key, iter([]), state)) == [] and state.value is before
+
+
 @settings(max_examples=20)
 @given(st.lists(points(), min_size=1, max_size=5))
 def test_publications_keep_their_values(shots: list[dict[str, Any]]) -> None:
@@ -587,10 +800,12 @@ def test_publications_keep_their_values(shots: list[dict[str, Any]]) -> None:
     shell.send(subscribe("b0", "s1"))
     shell.settle()
     for k, at in enumerate(shots):
-        shell.send({"kind": "publish", "broker": "b2", "id": f"p{k}", "at": at, "payload": {"k": [k, None]}})
+        event = {"kind": "publish", "broker": "b2", "id": f"p{k}", "at": at, "payload": {"k": [k, None]}}
+        shell.send(event | {"time": timestamp_text(k)})
     shell.settle()
     got = [json.loads(record.value) for record in shell.topic("deliveries")]
-    assert [(d["at"], d["payload"]) for d in got] == [(at, {"k": [k, None]}) for k, at in enumerate(shots)]
+    said = [(d["at"], d["payload"], d["time"]) for d in got]
+    assert said == [(at, {"k": [k, None]}, timestamp_text(k)) for k, at in enumerate(shots)]
 
 
 @pytest.mark.parametrize("regions", [1, None])
@@ -640,10 +855,20 @@ def test_output_is_handed_over_in_pieces_of_a_limited_size() -> None:
     assert list(stage.chunks([])) == []
 
 
+def test_letters_go_to_the_partition_of_their_channel() -> None:
+    shell = Shell(LINE)
+    shell.settings = settle(shell.settings.config, 7, 16, spread=Spread(links=3))
+    assert sorted(shell.settings.links.values()) == [0, 0, 1, 2]
+    shell.send(subscribe("b1", "s"))
+    [row] = shell._sorted({t: len(shell.topics[t]) for t in shell._inputs()}, shell.clock, None)
+    letters = [r for r in Step(shell.settings, "b1", None, [row["parcel"]], 0).records() if r.topic.endswith("links")]
+    assert [(r.key.decode(), r.partition) for r in letters] == [
+        (c, shell.settings.links[c]) for c in ("b1>b0", "b1>b2")
+    ]
+
+
 def test_deliveries_go_to_the_partition_of_their_client() -> None:
     """As Kafka's own partitioner would choose, whatever number of partitions the topic has later."""
-    from dataclasses import replace
-
     from kafka.partitioner.default import murmur2
 
     shell = Shell(LINE, regions=1)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,8 +21,8 @@ from state.routing.outcome import Outcome
 from state.routing.region import Region
 from state.storage import store as module
 from state.storage.codec import encode
-from state.storage.sealed import MAGIC
-from state.storage.store import Held, Setups, Store, from_row, to_row
+from state.storage.sealed import MAGIC, seal, unseal
+from state.storage.store import Head, Held, Setups, Store, Stored, from_row, to_row
 from state.strategies import negative_approx
 from tests.core.histories import config_text, configs, events
 from tests.core.overlay import spread_out
@@ -286,6 +287,33 @@ def test_a_worker_with_another_history_is_not_trusted() -> None:
     _, other = after(begun, subscribe("b0", 2))
     opened = Store.open(one, "all", SETUPS, 1, other)
     assert opened is not other and [row.name.id for row in opened.region.brokers["b0"].subscriptions] == ["s1"]
+
+
+@pytest.mark.parametrize(("cut", "says"), [(slice(0, -1), "ends too early"), (slice(1, None), "jumps from version 0")])
+def test_a_log_that_lacks_a_chunk_is_refused(cut: slice, says: str) -> None:
+    """Whole by its digests, and still not all that the brokers took."""
+    stored, _ = after(None)
+    for number in range(3):
+        stored, _ = after(stored, subscribe("b0", number))
+    row = from_row(stored, "all")
+    head = unseal(row.head, Head, module.FORMAT, {}, "all")
+    assert len(head.log) == 3
+    short = msgspec.structs.replace(head, log=head.log[cut])
+    with pytest.raises(StateError, match=f"{says}.*Remedy"):
+        Store.open(to_row(Stored(seal(short, module.FORMAT), row.log[cut], row.parts)), "all", SETUPS, 1)
+
+
+def test_a_worker_that_is_behind_also_unlearns_a_command() -> None:
+    """An override that was taken back is not in the head: the held region must not keep it."""
+    commands = enumerate((Prune("network", 3), Prune("configured")))
+    pruned, configured = (Arrival(CONTROL, k, k, "b0", LOCAL, command) for k, command in commands)
+    stored, held = after(None, subscribe("b0", 1), pruned)
+    assert any(link.override for link in held.region.brokers["b1"].links.values())
+    stored, _ = after(stored, configured, subscribe("b0", 2))
+    caught = Store.open(stored, "all", SETUPS, 1, held)
+    assert caught.opened == "catch-up"
+    assert not any(link.override for broker in caught.region.brokers.values() for link in broker.links.values())
+    assert whole(caught.region) == whole(Store.open(stored, "all", SETUPS, 1).region)
 
 
 def test_a_region_is_not_stored_in_the_middle_of_a_step() -> None:
