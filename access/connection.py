@@ -45,6 +45,11 @@ class KeyPartitioner(DefaultPartitioner):  # type: ignore[misc]
         return int(partitions[found % len(partitions)])
 
 
+def spark_options(bootstrap: str) -> dict[str, str]:
+    """Return the options by which Spark's sources and sinks find Kafka."""
+    return {"kafka.bootstrap.servers": bootstrap}
+
+
 def connect_producer(bootstrap: str, deadline: float = DEADLINE) -> Any:
     """Return a `KafkaProducer` that loses nothing and repeats nothing."""
     return _connected(

@@ -1,4 +1,4 @@
-"""The topics of a system in Kafka: creating them, and seeing whether they are there.
+"""The topics of a system in Kafka: creating them, and comparing them with what Lacuna needs.
 
 Only the job creates topics (`ensure_topics`). Everything else asks for them (`require_topics`), so that a mistyped
 prefix is refused and creates nothing.
@@ -7,7 +7,7 @@ prefix is refused and creates nothing.
 | -------------------------- | --------- | ---------- | ------------------ | ----------------------------------------- |
 | `subscribe`, `unsubscribe` | broker    | 1          | for ever           | a new checkpoint hears them all again     |
 | `publish`                  | broker    | 1          | Kafka's default    | few keys                                  |
-| `links`                    | `from>to` | 1          | Kafka's default    | a channel stays in order in its partition |
+| `links`                    | `from>to` | 1          | until it was read  | letters of the state: the router trims it |
 | `control`                  | see there | 1          | the last of a key  | one order of all commands                 |
 | `deliveries`               | client    | 4          | Kafka's default    | many keys, many readers                   |
 | `records`                  | region    | 1          | for ever           | the tables can be rebuilt from it         |
@@ -15,17 +15,23 @@ prefix is refused and creates nothing.
 Keeping records for ever costs disk, and allows the tables and the state to be rebuilt from the topics. To limit the
 cost, set `retention.ms` on the topic; an operation that needs deleted records is then refused with the reason.
 
-Existing topics are not changed. Several programs may create topics at the same time: the second finds them created.
+All topics take the broker's time (`message.timestamp.type = LogAppendTime`). With the producer's time, a producer whose
+clock is wrong changes the order of arrivals, and Kafka deletes records with old timestamps before they are read.
+
+Only `lacuna run`, `up` and `demo` create topics. Existing topics are not changed; `differences` says in which respect
+they are not as Lacuna would have made them. Several programs may create topics at the same time: the second finds them
+created.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
+from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
 from access import DEADLINE
@@ -35,10 +41,33 @@ from access.offsets import topic_spans
 from state.protocol.topics import Topics
 
 PAUSE = 0.1
+LARGE = 1 << 23
+"""Bytes of the largest record of a topic that the router writes: with one long row, filter or header, a record may
+exceed Kafka's default of 1 MiB."""
+BROKER_TIME = {"message.timestamp.type": "LogAppendTime"}
+DELETE = BROKER_TIME | {"cleanup.policy": "delete"}
+COMPACT = BROKER_TIME | {"cleanup.policy": "compact"}
 FOR_EVER = {"retention.ms": "-1", "retention.bytes": "-1"}
-COMPACT = {"cleanup.policy": "compact"}
-LARGE = {"max.message.bytes": str(1 << 23)}
-"""A record with one long row or one long filter may exceed Kafka's default of 1 MiB."""
+LONG = {"max.message.bytes": str(LARGE)}
+SETTINGS: Mapping[str, Mapping[str, str]] = {
+    "subscribe": DELETE | FOR_EVER,
+    "unsubscribe": DELETE | FOR_EVER,
+    "publish": DELETE,
+    "links": DELETE | FOR_EVER | LONG,
+    "control": COMPACT,
+    "deliveries": DELETE | LONG,
+    "records": DELETE | FOR_EVER | LONG,
+}
+"""The settings of each topic, by its name without the prefix."""
+MEANS: Mapping[str, str] = {
+    "message.timestamp.type": "a producer with a wrong clock changes the order of arrivals, and what Kafka deletes",
+    "cleanup.policy": "records may be removed before they are read",
+    "retention.ms": "records that are older are removed, whether they were read or not",
+    "retention.bytes": "records beyond this size are removed, whether they were read or not",
+    "max.message.bytes": "a longer record, which Lacuna may write, stops the job",
+    "min.insync.replicas": "a confirmed record is lost if the machines fail that have it",
+}
+"""The consequence of a setting other than Lacuna's."""
 
 
 def ensure_topics(
@@ -49,10 +78,13 @@ def ensure_topics(
     link_partitions: int = 1,
     delivery_partitions: int = 4,
     record_partitions: int = 1,
-    replication: int = 1,
+    replication: int | None = None,
     deadline: float = DEADLINE,
 ) -> list[str]:
-    """Create the missing topics and wait until all can be used. Return the names of the created ones."""
+    """Create the missing topics and wait until all can be used. Return the names of the created ones.
+
+    `replication` is the number of copies; None is Kafka's own default.
+    """
     topics = Topics(prefix)
     partitions = dict.fromkeys(topics.events, event_partitions) | {
         topics.links: link_partitions,
@@ -60,22 +92,30 @@ def ensure_topics(
         topics.deliveries: delivery_partitions,
         topics.records: record_partitions,
     }
-    configs = {topics.links: LARGE, topics.control: COMPACT, topics.records: LARGE | FOR_EVER}
-    configs |= dict.fromkeys(topics.events[:2], FOR_EVER)
     wanted = {
-        topic: {"num_partitions": count, "replication_factor": replication, "configs": configs.get(topic, {})}
-        for topic, count in partitions.items()
+        topics.of(name): {
+            "num_partitions": partitions[topics.of(name)],
+            "replication_factor": -1 if replication is None else replication,
+            "configs": dict(settings_of(name, replication)),
+        }
+        for name in SETTINGS
     }
     ends = time.monotonic() + deadline
-    admin = connect_admin(bootstrap, deadline)
-    try:
+    with _admin(bootstrap, deadline) as admin:
         created = _create(admin, bootstrap, wanted, ends)
         admin.wait_for_topics(list(topics.all), timeout_ms=max(1.0, ends - time.monotonic()) * 1000)
-        return created
-    except KafkaError:
-        raise Unreachable(bootstrap, deadline) from None
-    finally:
-        admin.close()
+    return created
+
+
+def settings_of(name: str, replication: int | None) -> Mapping[str, str]:
+    """Return the settings of a topic. Of several copies, all but one must confirm a record.
+
+    >>> settings_of("publish", 3)["min.insync.replicas"], settings_of("publish", 1)["min.insync.replicas"]
+    ('2', '1')
+    """
+    if replication is None:
+        return SETTINGS[name]
+    return {**SETTINGS[name], "min.insync.replicas": str(max(1, replication - 1))}
 
 
 def require_topics(bootstrap: str, topics: Iterable[str], deadline: float = DEADLINE) -> None:
@@ -104,17 +144,70 @@ def prefixes(topics: Iterable[str]) -> list[str]:
 
 
 def _all_topics(bootstrap: str, deadline: float) -> set[str]:
-    with closing(connect_admin(bootstrap, deadline)) as admin:
-        try:
-            return set(admin.list_topics())
-        except KafkaError:
-            raise Unreachable(bootstrap, deadline) from None
+    with _admin(bootstrap, deadline) as admin:
+        return set(admin.list_topics())
 
 
 def partition_counts(bootstrap: str, prefix: str, deadline: float = DEADLINE) -> dict[str, int]:
     """Return the number of partitions of each topic of a system, by the name without the prefix."""
     spans = topic_spans(bootstrap, Topics(prefix).all, deadline)
     return dict(Counter(topic.removeprefix(f"{prefix}.") for topic, _ in spans))
+
+
+def topic_ids(bootstrap: str, prefix: str, deadline: float = DEADLINE) -> dict[str, str]:
+    """Return the id that Kafka gave to each topic when it was made, by the name without the prefix.
+
+    A Kafka that knows no ids (before 2.8) gives none.
+    """
+    with _admin(bootstrap, deadline) as admin:
+        found = admin.describe_topics(list(Topics(prefix).all))
+    ids = {str(topic["name"]).removeprefix(f"{prefix}."): str(topic.get("topic_id") or "") for topic in found}
+    return {name: topic for name, topic in ids.items() if topic.strip("0-")}
+
+
+def differences(bootstrap: str, prefix: str, replication: int | None = None, deadline: float = DEADLINE) -> list[str]:
+    """Say in which respect topics are not as Lacuna would have made them, and what that means: a sentence each."""
+    topics = Topics(prefix)
+    resources = [ConfigResource(ConfigResourceType.TOPIC, topic) for topic in topics.all]
+    with _admin(bootstrap, deadline) as admin:
+        there = admin.describe_configs(resources, config_filter="all")["topic"]
+        described = {topic["name"]: topic for topic in admin.describe_topics(list(topics.all))}
+    said = []
+    for name in SETTINGS:
+        topic = topics.of(name)
+        values = {key: str(setting["value"]) for key, setting in there[topic].items()}
+        said += [f"topic {topic}: {each}" for each in _unlike(name, values, replication)]
+        said += [f"topic {topic}: {each}" for each in _few_copies(described[topic], replication)]
+    return said
+
+
+def _unlike(name: str, values: Mapping[str, str], replication: int | None) -> Iterator[str]:
+    for key, wanted in settings_of(name, replication).items():
+        there = values.get(key)
+        if there is None or there == wanted or (key in AT_LEAST and int(there) >= int(wanted)):
+            continue
+        yield f"{key} is {there}, not {wanted}: {MEANS[key]}"
+
+
+AT_LEAST = ("max.message.bytes", "min.insync.replicas")
+"""Settings of which more is as good."""
+
+
+def _few_copies(topic: Mapping[str, Any], replication: int | None) -> Iterator[str]:
+    copies = min((len(part["replica_nodes"]) for part in topic["partitions"]), default=0)
+    if replication is not None and copies < replication:
+        yield f"it has {copies} copies, not {replication}: a record is lost if the machines fail that have it"
+
+
+@contextmanager
+def _admin(bootstrap: str, deadline: float) -> Iterator[Any]:
+    admin = connect_admin(bootstrap, deadline)
+    try:
+        yield admin
+    except KafkaError:
+        raise Unreachable(bootstrap, deadline) from None
+    finally:
+        admin.close()
 
 
 def _create(admin: Any, bootstrap: str, wanted: dict[str, dict[str, Any]], ends: float) -> list[str]:
@@ -142,5 +235,5 @@ def _settled(topic: dict[str, Any], bootstrap: str, *, may_wait: bool) -> bool:
         return False
     raise KafkaFailed(
         f"topic {topic['name']!r}: Kafka at {bootstrap} did not create it: {topic['error_message'] or error.__name__} "
-        "Remedy: correct prefix in [kafka], the number of partitions or the replication, or create it by hand."
+        "Remedy: correct prefix or replication in [kafka], or the number of partitions, or create it by hand."
     )

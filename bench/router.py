@@ -12,6 +12,10 @@ busy at the same time. Ratios to it, within one run:
   its delivery at the other, over those of a pass-through batch; all five brokers are one region.
 * `four_hops_in_batches` (at most 2.8): the same with the default regions on two cores;
   `four_hops_in_batches_archiving` (at most 3.5): with the archive running too.
+* `backlog_batches` (at most 2): batches until 5,000 subscriptions are in force that arrive behind 1,000,000 waiting
+  publications, all in one region.
+* `bytes_in_flight_max_mb` (at most 512): by how much a Python worker grows at most while one batch delivers 3 GiB: one
+  publication of 64 kB to 50,000 clients.
 * `archive_ratio` (above 1): rows per second archived over rows per second that the router makes.
 * `listen_vs_consumer` (at least 0.7): see `bench.listening`.
 
@@ -24,11 +28,14 @@ Every time is a median of several batches of a warm session.
 from __future__ import annotations
 
 import json
+import os
+import resource
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +46,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import expr
 from pyspark.sql.streaming.query import StreamingQuery
 
+from access.connection import connect_producer, spark_options
 from access.topics import ensure_topics
 from bench import listening
 from bench.report import Report, Step, median
@@ -75,6 +83,9 @@ def run(step: Step, *, quick: bool) -> Report:
         bench = Bench(report, step, Path(folder), bootstrap, engine, 3 if quick else 5)
         bench.star(scale)
         session(engine).stop()  # the workers still hold the star's region, which would be in the chain's way
+        bench.backlog(scale)
+        bench.wide(scale)
+        session(engine).stop()
         bench.chain()
         session(engine).stop()
     return report
@@ -118,8 +129,9 @@ class Bench:
         return config
 
     @contextmanager
-    def service(self, config: Config, *, archive: bool = False) -> Iterator[Service]:
-        service = Service(settings_of(config, self.engine), self.engine, archive=archive, tick_seconds=0)
+    def service(self, config: Config, *, archive: bool = False, most_records: int | None = None) -> Iterator[Service]:
+        engine = self.engine if most_records is None else replace(self.engine, most_records=most_records)
+        service = Service(settings_of(config, engine), engine, archive=archive, tick_seconds=0)
         service.start()
         try:
             yield service
@@ -196,6 +208,51 @@ class Bench:
             yield Plain(config, query)
         finally:
             query.stop()
+
+    # large batches
+
+    def backlog(self, scale: int) -> None:
+        """Subscriptions behind many waiting publications."""
+        waiting, wanted = 1_000_000 // scale, 5_000
+        self.step(f"subscribing behind {waiting:,} waiting publications")
+        config = self.config(STAR, "backlog")
+        self._put_publications(config, waiting)
+        workload = Workload("zipf", wanted, 0, cancelled=0.0)
+        send(config, [{**event, "broker": "hub"} for event in workload.events(config)])
+        topic = Topics(config.kafka.prefix).subscribe
+        with self.service(config, most_records=50_000) as service:
+            query = service.query("router")
+            service.wait(lambda: any(read_up_to(p, topic) >= wanted for p in query.recentProgress))
+            first = next(p for p in query.recentProgress if read_up_to(p, topic) >= wanted)
+        self.report.add("backlog_batches", first["batchId"] + 1, "at most 2")
+
+    def _put_publications(self, config: Config, count: int) -> None:
+        producer = connect_producer(self.bootstrap)
+        topic = Topics(config.kafka.prefix).publish
+        for k in range(count):
+            producer.send(topic, b'{"id":"w%d","at":{"x":0,"y":0,"z":0}}' % k, key=b"hub")
+        producer.close()
+
+    def wide(self, scale: int) -> None:
+        """One publication for very many clients."""
+        clients = 50_000 // scale
+        self.step(f"delivering a publication of 64 kB to {clients:,} clients")
+        config = self.config(SPACE + '[overlay]\nbrokers = ["hub"]\n', "wide")
+        one = {"kind": "subscribe", "broker": "hub", "id": "s", "where": {}}
+        at = {"x": 1, "y": 2, "z": 3}
+        with self.service(config) as service:
+            send(config, [{**one, "client": f"c{k}"} for k in range(clients)])
+            service.wait(service.quiet)
+            for size in (1, 65_000):  # the first one to have everything loaded that any publication needs
+                before = workers()
+                publication = {"kind": "publish", "broker": "hub", "id": f"p{size}", "at": at, "payload": "x" * size}
+                with Watch() as watch:
+                    send(config, [publication])
+                    service.wait(service.quiet)
+            last = service.query("router").recentProgress[-1]["durationMs"]
+        grown = max(most - before.get(pid, 0) for pid, most in watch.most.items())
+        self.report.add("bytes_in_flight_max_mb", grown / 2**20, "at most 512")
+        self.report.details["wide"] = {"clients": clients, "bytes": clients * 65_300, "batch_ms": last}
 
     # five brokers in a line
 
@@ -316,6 +373,55 @@ class Bench:
         }
 
 
+def read_up_to(progress: Any, topic: str) -> int:
+    """Return how many records of a topic were read when this batch ended."""
+    found = 0
+    for source in progress["sources"]:
+        ends = source["endOffset"]
+        offsets = json.loads(ends) if isinstance(ends, str) else ends or {}
+        found += sum(offsets.get(topic, {}).values())
+    return found
+
+
+def workers() -> dict[int, int]:
+    """Return the bytes in memory of every Python worker of this program's Spark, by its process."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if b"pyspark.daemon" in (folder / "cmdline").read_bytes() and _is_below(os.getpid(), int(folder.name)):
+                pages = int((folder / "statm").read_text().split()[1])
+                found[int(folder.name)] = pages * resource.getpagesize()
+    return found
+
+
+def _is_below(ancestor: int, process: int) -> bool:
+    while process not in (0, ancestor):
+        process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+    return process == ancestor
+
+
+class Watch:
+    """Looks at the workers, as long as the context lasts, and remembers the most that each had in memory."""
+
+    def __init__(self) -> None:
+        self.most: dict[int, int] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._stop.wait(0.02):
+            for pid, size in workers().items():
+                self.most[pid] = max(self.most.get(pid, 0), size)
+
+
 def send(config: Config, events: list[dict[str, Any]]) -> None:
     """Put events into Kafka and wait until they are there."""
     with Sender(config) as sender:
@@ -378,7 +484,7 @@ def pass_through(spark: SparkSession, settings: Settings, engine: Engine, checkp
     stepped = source.groupBy("region").applyInPandasWithState(identity, OUTPUT, STATE, "append", "NoTimeout")
     return (
         stepped.writeStream.format("kafka")
-        .option("kafka.bootstrap.servers", settings.config.kafka.bootstrap)
+        .options(**spark_options(settings.config.kafka.bootstrap))
         .option("checkpointLocation", checkpoint)
         .start()
     )

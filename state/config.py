@@ -1,7 +1,8 @@
 """The configuration, `lacuna.toml`, as one frozen value; every rule that it must keep is checked here, once.
 
     [space]     attributes, in order             [overlay]   brokers and links: a tree
-    [routing]   strategy, for all or per link    [kafka]     bootstrap, prefix    [lake]   path, checkpoint, writer
+    [routing]   strategy, for all or per link    [kafka]     bootstrap, prefix, replication
+                                                 [lake]      path, checkpoint, writer, every, keep
 
 A configuration that breaks a rule is refused with one `ConfigError` that names the value, the rule and the remedy.
 Reading the file is left to the caller; here is only text to value.
@@ -13,7 +14,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 from state.errors import ConfigError
 from state.protocol.ledger import DAY
@@ -33,21 +34,36 @@ LARGEST = 10**4000
 TOO_DEEP, TOO_LONG = "it is nested too deeply", "it holds a number of more than 4,000 digits"
 
 
+ALL_TABLES = "*"
+MOST_COPIES = 32767
+
+
 @dataclass(frozen=True)
 class Kafka:
-    """Where the topics are."""
+    """Where the topics are, and in how many copies Lacuna makes them; None: as many as Kafka does by default."""
 
     bootstrap: str = "localhost:9092"
     prefix: str = "lacuna"
+    replication: int | None = None
 
 
 @dataclass(frozen=True)
 class Lake:
-    """Where the Delta tables and the checkpoint are, and who writes them."""
+    """Where the Delta tables and the checkpoint are, who writes them, how often, and how long rows are kept.
+
+    `every` is the seconds between two batches of the archive; `keep` gives days by table, `ALL_TABLES` for those not
+    named. A table without days keeps its rows for ever.
+    """
 
     path: str = "lake"
     checkpoint: str = "checkpoint"
     writer: str | None = None
+    every: float = 1.0
+    keep: Mapping[str, float] = field(default_factory=dict)
+
+    def days_of(self, table: str) -> float | None:
+        """Return the days for which the rows of a table are kept; None: for ever."""
+        return self.keep.get(table, self.keep.get(ALL_TABLES))
 
 
 @dataclass(frozen=True)
@@ -424,19 +440,46 @@ def _remember(given: object) -> int:
 
 
 def _kafka(section: Mapping[str, Any]) -> Kafka:
-    _refuse_unknown(section, ("bootstrap", "prefix"), "kafka.")
-    kafka = Kafka(**{key: _text(value, f"kafka.{key}") for key, value in section.items()})
+    _refuse_unknown(section, ("bootstrap", "prefix", "replication"), "kafka.")
+    copies = section.get("replication")
+    if copies is not None and (type(copies) is not int or not 1 <= copies <= MOST_COPIES):
+        rule = "it is the number of copies of each topic, from 1"
+        raise ConfigError("kafka.replication", copies, rule, "write a whole number such as 3")
+    texts = {key: _text(value, f"kafka.{key}") for key, value in section.items() if key != "replication"}
+    kafka = Kafka(**texts, replication=copies)
     if not NAME.fullmatch(kafka.prefix):
         raise ConfigError("kafka.prefix", kafka.prefix, NAME_RULE, "rename it")
     return kafka
 
 
 def _lake(section: Mapping[str, Any]) -> Lake:
-    _refuse_unknown(section, ("path", "checkpoint", "writer"), "lake.")
-    lake = Lake(**{key: _text(value, f"lake.{key}") for key, value in section.items()})
+    _refuse_unknown(section, ("path", "checkpoint", "writer", "every", "keep"), "lake.")
+    texts = {key: _text(value, f"lake.{key}") for key, value in section.items() if key not in ("every", "keep")}
+    lake = Lake(**texts, every=_every(section.get("every", 1.0)), keep=_keep(section.get("keep", {})))
     if lake.writer not in (None, "rust", "spark"):
         raise ConfigError("lake.writer", lake.writer, "there is no such writer", "use rust or spark, or leave it out")
     return lake
+
+
+def _every(given: object) -> float:
+    if not _is_number(given) or not 0 <= given <= 86400:
+        rule = "it is the seconds between two batches of the archive, up to a day"
+        raise ConfigError("lake.every", given, rule, "write a number such as 60")
+    return float(given)
+
+
+def _keep(given: object) -> dict[str, float]:
+    days: Mapping[Any, Any] = given if isinstance(given, Mapping) else {ALL_TABLES: given}
+    for table, value in days.items():
+        if not _is_number(value) or not 0 < value <= 36500:
+            where = "lake.keep" if table == ALL_TABLES else f"lake.keep.{table}"
+            rule = "it is the days for which rows are kept, up to a hundred years"
+            raise ConfigError(where, value, rule, "write a number such as 30, or leave it out to keep rows for ever")
+    return {str(table): float(value) for table, value in days.items()}
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _text(value: object, where: str) -> str:

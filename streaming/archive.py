@@ -16,8 +16,10 @@ the tables: if batch N is ever planned differently from what stands in marks-N, 
 the tables were written with, and the archive stops before a table could skip rows that it never had.
 
 Numbers on a channel, as in `state.protocol.channel`: one at or below the mark is a repeat; the next is taken; a greater
-one is a gap, rows are lost, and the archive stops. Frames of every epoch found in the topic are taken: it is history.
-The checksum of the predecessor is not compared: a repeated batch writes other times taken under the same number.
+one is a gap, rows are lost, and the archive stops. A new archive may find that a partition of the topic begins above 0,
+because of its retention: then each channel there begins with the first frame that is found. Frames of every epoch found
+in the topic are taken: it is history. The checksum of the predecessor is not compared: a repeated batch writes other
+times taken under the same number.
 
 A record that Lacuna did not write is counted, named in the log of the job and passed over; stopping at it would stop
 the archive for ever. If it was a damaged frame, the next number shows the gap.
@@ -44,6 +46,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from access.offsets import first_times, topic_spans
 from state.errors import InvariantError, StateError
 from streaming.claims import claim, release, taken
 from streaming.lake import (
@@ -58,7 +61,7 @@ from streaming.lake import (
     table_counts,
 )
 from streaming.paths import absolute, file_system, refusals
-from streaming.pipeline import READING, choose_checkpoint_writer
+from streaming.pipeline import choose_checkpoint_writer, reading
 from streaming.schemas import SCHEMAS
 from streaming.settings import Settings
 
@@ -116,7 +119,7 @@ class Marks(msgspec.Struct, frozen=True):
     """The progress of the archive after a batch: the last frame of every channel, the next offset of every partition.
 
     `life` names the tables' stamps: it is drawn when the archive begins with empty tables, and kept. `foreign` counts
-    records that were passed over.
+    records that were passed over. `begins` gives the first offset of each partition that had lost some by then.
     """
 
     life: str
@@ -126,6 +129,7 @@ class Marks(msgspec.Struct, frozen=True):
     tables: dict[str, Filled] = {}
     format: int = 1
     foreign: int = 0
+    begins: dict[str, int] = {}
 
     def stamp(self, table: str) -> Stamp:
         """Return the stamp that a commit of this batch to a table carries."""
@@ -206,7 +210,7 @@ def make_plan(before: Marks, heads: Iterable[Head]) -> Plan:
         if head.foreign:
             continue
         marks = channels.setdefault(str(head.epoch), {})
-        last = marks.get(head.channel, 0)
+        last = marks.get(head.channel, head.number - 1 if str(head.partition) in before.begins else 0)
         if head.number <= last:
             repeats.append(head.place)
             continue
@@ -222,6 +226,7 @@ def make_plan(before: Marks, heads: Iterable[Head]) -> Plan:
         _filled(before, rows),
         before.format,
         before.foreign + len(foreign),
+        before.begins,
     )
     return Plan(frozenset(repeats), rows, after, foreign)
 
@@ -270,9 +275,17 @@ def _nothing(_batch: int, _rows: Mapping[str, int]) -> None:
     """Report nothing."""
 
 
+def _whole() -> dict[str, int]:
+    """Return that no partition has lost records."""
+    return {}
+
+
 @dataclass
 class Archive:
-    """The function that Spark calls with every batch. `failure` is its exception, `marks` those of its last batch."""
+    """The function that Spark calls with every batch. `failure` is its exception, `marks` those of its last batch.
+
+    `begins` is asked once, by a new archive: the first offset of each partition of the topic that has lost records.
+    """
 
     files: MarkFiles
     writer: Writer
@@ -281,6 +294,7 @@ class Archive:
     marks: Marks | None = None
     failure: Exception | None = None
     busy: threading.Lock = field(default_factory=threading.Lock)
+    begins: Callable[[], dict[str, int]] = _whole
 
     def __call__(self, records: DataFrame, batch: int) -> None:
         """Archive one batch."""
@@ -316,8 +330,11 @@ class Archive:
                 f"at batch {batch}: they do not belong together. Remedy: restore both from one copy, or rebuild the "
                 "tables from the topic"
             )
+        if batch == 0 and latest == 0:
+            begun = self.files.get(0)
+            return Marks(begun.life, begins=begun.begins)
         if batch == 0:
-            return Marks(self.files.get(0).life if latest == 0 else uuid.uuid4().hex[:16])
+            return Marks(uuid.uuid4().hex[:16], begins=self.begins())
         return self.files.get(batch - 1)
 
     def _keep(self, after: Marks) -> None:
@@ -386,10 +403,12 @@ def archive_query(
     trigger: str | None = "1 second",
     most_records: int = MOST_RECORDS,
     tell: Callable[[int, Mapping[str, int]], None] = _nothing,
+    say: Callable[[str], None] = log.warning,
 ) -> ArchiveQuery:
     """Start the archive. `writer` is "rust" or "spark"; `trigger` None archives what is there now and ends.
 
-    `stop` is looked at when a batch begins; `tell` hears of each batch that ended and its new rows by table.
+    `stop` is looked at when a batch begins; `tell` hears of each batch that ended and its new rows by table; `say`
+    hears from when the tables are complete, if the topic has lost its beginning.
     """
     where = places(settings, checkpoint)
     wish = threading.Event()
@@ -399,6 +418,7 @@ def archive_query(
         prepare(settings, checkpoint)
         chosen = WRITERS[writer](where.lake) if isinstance(writer, str) else writer
         archive = Archive(MarkFiles(where.marks), chosen, lambda: wish.is_set() or asked(), tell)
+        archive.begins = lambda: lost_beginnings(settings, say)
         sink = records(spark, settings, most_records).writeStream.queryName("archive").foreachBatch(archive)
         sink = sink.option("checkpointLocation", where.checkpoint)
         choose_checkpoint_writer(spark, where.checkpoint)
@@ -410,17 +430,23 @@ def archive_query(
     return query
 
 
+def lost_beginnings(settings: Settings, say: Callable[[str], None]) -> dict[str, int]:
+    """Return the first offset of each partition of the topic that has lost records, and say what that means."""
+    kafka, topic = settings.config.kafka.bootstrap, settings.topics.records
+    first = {number: span.first for (_, number), span in topic_spans(kafka, [topic]).items() if span.first > 0}
+    times = first_times(kafka, topic, first) if first else {}
+    for number, offset in sorted(first.items()):
+        since = f"{times[number]:%Y-%m-%d %H:%M:%S} UTC" if number in times else "now"
+        say(
+            f"partition {number} of the topic {topic} begins at offset {offset}: the rows of its regions are complete "
+            f"from {since} on; earlier ones are gone with the topic's retention"
+        )
+    return {str(number): offset for number, offset in first.items()}
+
+
 def records(spark: SparkSession, settings: Settings, most_records: int) -> DataFrame:
     """Return the records that the archive reads."""
-    source = (
-        spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", settings.config.kafka.bootstrap)
-        .option("subscribe", settings.topics.records)
-        .option("startingOffsets", "earliest")
-        .option("failOnDataLoss", "true")
-        .option("maxOffsetsPerTrigger", str(most_records))
-        .options(**READING)
-    )
+    source = spark.readStream.format("kafka").options(**reading(settings, ["records"], most_records))
     return source.load().select("partition", "offset", "value")
 
 

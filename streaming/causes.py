@@ -1,11 +1,15 @@
 """The cause of a query's death, in one message for a person: what happened, and what to do now.
 
-A query ends with a Java exception whose text may hold many lines, ours among them. The message is the first of
-these that is found:
+A query ends with a Java exception and a chain of causes. The message is the first of these that is found:
 
     ours        the core or the shell raised it with its own message, cause and remedy: that one, and nothing else
-    known       Spark, Kafka or the disk says something that is known here: its cause and remedy in our words
+    known       an error condition of Spark's, or the class of a Java exception, that is known here: its cause and
+                remedy in our words
     unknown     the first line of what was said
+
+Spark names an error condition in brackets, `[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE]`, and keeps these names from
+version to version. Words in the text of a message mean nothing: they may come from anywhere. The one exception is what
+the operating system says of a disk, which Java passes on in words only.
 
 None of these loses anything: a batch that was not committed is done again, with the same result.
 """
@@ -16,74 +20,104 @@ import re
 from typing import NamedTuple
 
 OURS = re.compile(
-    r"(?:state|access|streaming|producers)\.\w+\.\w+: (.+?)(?=\n\S*\s*at |\n\tat |\n\n|\nDriver stack|$)", re.S
+    r"(?:state|access|streaming|producers)\.\w+\.\w+: (.+?)(?=\n\S*\s*at |\n\tat |\n\n|\nDriver stack|\nCaused by: |$)",
+    re.S,
 )
-
+LASTING = re.compile(r"state\.errors\.(?:StateError|InvariantError|ConfigError): ")
+"""Errors of ours that stay when a query is started again."""
+CONDITION = re.compile(r"\[([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)(?:\.[A-Z0-9_]+)*\]")
+CLASS = re.compile(r"\b(?:[a-z][\w$]*\.)+([A-Z][\w$]*(?:Exception|Error|Failure))\b")
 
 AGAIN = "Remedy: the job can be started again, nothing is lost; if it stops there again, report this message"
 
 
 class Known(NamedTuple):
-    """Something that Spark, Kafka or the disk says, and what that means here."""
+    """Something that Spark, Kafka or the disk says, and what that means here.
 
-    signs: tuple[str, ...]
+    `conditions` are Spark's error conditions, `classes` Java exceptions, `words` the operating system's. What is
+    `passing` may be over at the next attempt.
+    """
+
     cause: str
     remedy: str
+    conditions: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    passing: bool = False
 
 
 KNOWN = (
     Known(
-        ("No space left on device", "Disk quota exceeded", "ENOSPC"),
         "a disk is full",
         "free some space on the disks of the lake, the checkpoint and Spark's local files, and start again: nothing is "
         "lost",
+        words=("No space left on device", "Disk quota exceeded", "os error 28"),
+        passing=True,
     ),
     Known(
-        ("Read-only file system", "Permission denied", "AccessDeniedException"),
         "the lake or the checkpoint cannot be written",
         "let this user write there, and start again: nothing is lost",
+        classes=("AccessDeniedException", "AccessControlException"),
+        words=("Read-only file system", "Permission denied"),
+        passing=True,
     ),
     Known(
-        ("KAFKA_DATA_LOSS", "data may have been lost"),
         "records that were not read yet are gone from Kafka",
         "raise the topics' retention; then start with an empty checkpoint (what is gone stays lost), or restore the "
         "topics",
+        conditions=("KAFKA_DATA_LOSS",),
+        classes=("OffsetOutOfRangeException",),
     ),
     Known(
-        ("UnknownTopicOrPartitionException", "TopicAuthorizationException", "PARTITIONS_OF_TOPICS_CHANGED"),
         "a topic is gone, or has other partitions than before",
         "restore the topics, or start with an empty checkpoint",
+        classes=("UnknownTopicOrPartitionException", "TopicAuthorizationException"),
     ),
     Known(
-        ("RecordTooLargeException", "MESSAGE_TOO_LARGE"),
         "Kafka refuses a record because of its size",
         "raise max.message.bytes of the topics links, deliveries and records to 8388608, and start again: nothing is "
         "lost",
+        classes=("RecordTooLargeException",),
     ),
     Known(
-        (
-            *("CANNOT_LOAD_STATE_STORE", "MISSING_STATE_DIRECTORY", "STATE_STORE_", "MALFORMED_LOG_FILE"),
-            *("Failed to read log file", "FAILED_READ_FILE", "assertion failed", "CHECKPOINT_"),
-        ),
         "the checkpoint is damaged, or not the one that this job wrote",
         "restore it from a copy, or start with an empty one: what clients asked for is then read again from the topics",
+        conditions=(
+            "CANNOT_LOAD_STATE_STORE",
+            "CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED",
+            "CONCURRENT_STREAM_LOG_UPDATE",
+            "INVALID_LOG_VERSION",
+            "MALFORMED_LOG_FILE",
+            "STATE_STORE_BASE_CHECKPOINT_ID_MISMATCH",
+            "STATE_STORE_INVALID_CONFIG_AFTER_RESTART",
+            "STATE_STORE_KEY_ROW_FORMAT_VALIDATION_FAILURE",
+            "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE",
+            "STATE_STORE_ROW_CHECKSUM_VERIFICATION_FAILED",
+            "STATE_STORE_VALUE_ROW_FORMAT_VALIDATION_FAILURE",
+            "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE",
+            "STREAMING_CHECKPOINT_MISSING_METADATA_FILE",
+            "STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY",
+            "STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA",
+        ),
     ),
     Known(
-        ("org.apache.kafka.common.errors.TimeoutException", "DisconnectException", "Failed to construct kafka"),
         "Kafka does not answer",
         "see that it runs and can be reached, and start again: nothing is lost",
+        classes=("TimeoutException", "DisconnectException", "BrokerNotAvailableException", "NetworkException"),
+        passing=True,
     ),
     Known(
-        ("OutOfMemoryError", "Python worker exited unexpectedly", "ExecutorLostFailure"),
         "a worker died, perhaps for lack of memory",
-        "give it more (--memory, spark.executor.memory) or smaller batches (--max-records), and start again: nothing "
-        "is lost",
+        "give it more (--memory, spark.executor.memory), and start again: nothing is lost. The batch that was planned "
+        "is done again as it was planned; --max-records makes the next ones smaller",
+        classes=("OutOfMemoryError", "ExecutorLostFailure", "ExecutorDeadException", "EOFException"),
+        passing=True,
     ),
 )
 
 
 def cause_in(text: str) -> str:
-    """Cause and remedy in what a query died with.
+    """Return cause and remedy in what a query died with.
 
     >>> cause_in("java.io.IOException: No space left on device")[:46]
     'a disk is full (java.io.IOException: No space '
@@ -93,7 +127,26 @@ def cause_in(text: str) -> str:
         said = ours[1].strip()
         return said if "Remedy" in said else f"{said}. {AGAIN}"
     first = next((line.strip() for line in text.splitlines() if line.strip()), "unknown")[:300]
+    known = _known(text)
+    return f"{first}. {AGAIN}" if known is None else f"{known.cause} ({first}). Remedy: {known.remedy}."
+
+
+def is_passing(text: str) -> bool:
+    """Return whether what a query died with may be over at the next attempt.
+
+    >>> is_passing("java.net.ConnectException: refused"), is_passing("[KAFKA_DATA_LOSS.START] lost")
+    (True, False)
+    """
+    if LASTING.search(text):
+        return False
+    known = None if OURS.search(text) else _known(text)
+    return known is None or known.passing
+
+
+def _known(text: str) -> Known | None:
+    conditions, classes = set(CONDITION.findall(text)), set(CLASS.findall(text))
     for known in KNOWN:
-        if any(sign in text for sign in known.signs):
-            return f"{known.cause} ({first}). Remedy: {known.remedy}."
-    return f"{first}. {AGAIN}"
+        named = conditions.intersection(known.conditions) or classes.intersection(known.classes)
+        if named or any(words in text for words in known.words):
+            return known
+    return None

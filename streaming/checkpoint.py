@@ -9,6 +9,8 @@ Beside Spark's own files lies `lacuna.json`, written once when the checkpoint is
     links         the partition of each channel of the topic `links`
     records       the partition of each channel of the topic `records`
     deliveries    the number of partitions over which clients are spread
+    topics        the id that Kafka gave to each topic that the queries read: a topic that was deleted and made again
+                  has another id, and the offsets of the checkpoint mean nothing in it
 
 A configuration that does not fit is refused before anything starts. On a local path, a lock makes sure that two
 programs that start at once do not both make the checkpoint.
@@ -18,7 +20,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -33,6 +35,12 @@ from streaming.settings import Part, Settings, Spread, settle
 
 FILE = "lacuna.json"
 FORMAT = 2
+READ = ("subscribe", "unsubscribe", "publish", "links", "control", "records")
+"""The topics that the queries read."""
+BEGIN = (
+    "Remedy: name another lake.checkpoint and another lake.path, and start: everything that the topics hold is then "
+    "read again, standing subscriptions included; or restore the topics from a copy"
+)
 RETURN = "Remedy: go back to that configuration, or start with an empty checkpoint (events are then read again)"
 
 
@@ -46,6 +54,7 @@ class Stored(msgspec.Struct, forbid_unknown_fields=True):
     links: dict[str, int]
     records: dict[str, int]
     deliveries: int
+    topics: dict[str, str] = {}
 
 
 def identity(config: Config, partitions: int) -> dict[str, Any]:
@@ -60,10 +69,17 @@ def identity(config: Config, partitions: int) -> dict[str, Any]:
     }
 
 
-def adopt(config: Config, partitions: int, cores: int | None = None, spread: Spread | None = None) -> Settings:
+def adopt(
+    config: Config,
+    partitions: int,
+    cores: int | None = None,
+    spread: Spread | None = None,
+    topics: Mapping[str, str] | None = None,
+) -> Settings:
     """Return the settings for a run on the configured checkpoint, which is made if it is new.
 
-    `cores` and `spread` (the partitions of the topics that the router writes) count only for a new checkpoint.
+    `cores` counts only for a new checkpoint. `spread` (the partitions of the topics that the router writes) and
+    `topics` (ids by name) are compared with those of an existing one.
     """
     place = _Place(config.lake.checkpoint)
 
@@ -77,9 +93,14 @@ def adopt(config: Config, partitions: int, cores: int | None = None, spread: Spr
             links=dict(made.links),
             records=dict(made.records),
             deliveries=made.deliveries,
+            topics={name: topic for name, topic in (topics or {}).items() if name in READ},
         )
 
-    return _checked(config, partitions, place.read() if place.has() else place.create(make), place.file)
+    stored = place.read() if place.has() else place.create(make)
+    settings = _checked(config, partitions, stored, place.file)
+    _refuse_other_topics(stored.topics, topics or {}, config.kafka.prefix, place.file)
+    _refuse_fewer_partitions(settings, spread, place.file)
+    return settings
 
 
 def known(config: Config) -> Settings:
@@ -159,6 +180,34 @@ def _compare(stored: dict[str, Any], wanted: dict[str, Any], file: str) -> None:
         if stored.get(key) != wanted[key]:
             difference = _difference(stored.get(key), wanted[key], key)
             raise StateError(f"{file}: the checkpoint was made for another configuration: {difference}. {RETURN}")
+
+
+def _refuse_other_topics(stored: Mapping[str, str], there: Mapping[str, str], prefix: str, file: str) -> None:
+    remade = [name for name, topic in stored.items() if name in there and there[name] != topic]
+    if remade:
+        names = ", ".join(f"{prefix}.{name}" for name in remade)
+        raise StateError(
+            f"{file}: deleted and made again since the checkpoint was made: {names}. The offsets of the checkpoint do "
+            f"not fit, and records would be skipped. {BEGIN}"
+        )
+
+
+def _refuse_fewer_partitions(settings: Settings, spread: Spread | None, file: str) -> None:
+    """Refuse topics that lack a partition into which the router writes."""
+    if spread is None:
+        return
+    needed = {
+        "links": (max(settings.links.values(), default=0) + 1, spread.links),
+        "records": (max(settings.records.values(), default=0) + 1, spread.records),
+        "deliveries": (settings.deliveries, spread.deliveries),
+    }
+    for name, (least, there) in needed.items():
+        if there < least:
+            topic = settings.topics.of(name)
+            raise StateError(
+                f"{file}: the topic {topic} has {there} partitions, and the checkpoint was made for {least}. Remedy: "
+                f"add partitions to it until there are {least}"
+            )
 
 
 def _difference(stored: object, wanted: object, key: str) -> str:

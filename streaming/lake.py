@@ -9,7 +9,8 @@ version, and a writer that finds the stamp in the table's log, or a later versio
 number of the batch; there is one id per table and life of the archive. Both writers read and write the same stamps, so
 either may end what the other began; of two commits that race with one stamp, Delta refuses the second.
 
-    RustWriter     the records pass through the driver; delta-rs writes: about 10 ms a table. One machine.
+    RustWriter     the records pass through the driver; delta-rs writes: about 10 ms a table. One machine. Of a large
+                   batch only the heads come at once; the rows follow in slices, so that memory does not limit a batch.
     SparkWriter    the records stay on the executors; Spark writes: about a second a table. A cluster.
 
 A **head** is a record without its rows: all that the plan needs. A record that cannot be read has a head
@@ -28,15 +29,16 @@ import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
-from deltalake.exceptions import DeltaError
+from deltalake.exceptions import CommitFailedError, DeltaError
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -49,9 +51,14 @@ from streaming.schemas import SCHEMAS, table_of
 Place = tuple[int, int]
 """Partition and offset of a record."""
 
-PROPERTIES = {"delta.checkpointInterval": "100", "delta.logRetentionDuration": "interval 7 days"}
+APPEND_ONLY = "delta.appendOnly"
+PROPERTIES = {
+    "delta.checkpointInterval": "100",
+    "delta.logRetentionDuration": "interval 7 days",
+    APPEND_ONLY: "true",
+}
 """Spark's default, a checkpoint every 10 commits, costs more than the commits; kept a month, logs of a commit a second
-are millions of files."""
+are millions of files. Nobody but `maintenance` may delete or change rows."""
 ABOUT = {
     "decisions": "one row per subscription event and outgoing link",
     "routes": "one row per publication and outgoing link it was considered for",
@@ -61,8 +68,16 @@ ABOUT = {
 }
 LEAST_FREE = 64 << 20
 """Bytes that a disk must have free when the archive starts."""
+TRIES = 5
+"""Attempts at a commit that conflicts with another one."""
 CHUNK = 1 << 16
 """Rows that a writer holds decoded at a time."""
+CHUNK_BYTES = 16 << 20
+"""Bytes of packed rows that a writer decodes at a time, apart from the last frame."""
+MOST_HANDED = 16 << 20
+"""Bytes of packed rows that a task hands to the driver unasked; the driver asks for the others in slices."""
+MOST_SLICE = 64 << 20
+"""Bytes of packed rows that the driver asks for at a time, apart from the last frame."""
 
 
 # Paths
@@ -102,6 +117,7 @@ def create_tables(lake: str) -> None:
             _create(lake, table)
         else:
             _add_columns(lake, table, there)
+            allow_deletes(there, lake, allowed=False)
 
 
 def _create(lake: str, table: str) -> None:
@@ -123,6 +139,14 @@ def _add_columns(lake: str, table: str, there: DeltaTable) -> None:
     if lacking:
         with refusals("lake.path", lake):
             there.alter.add_columns(lacking)
+
+
+def allow_deletes(table: DeltaTable, lake: str, *, allowed: bool) -> None:
+    """Let rows of a table be deleted, or not."""
+    wanted = "false" if allowed else "true"
+    if table.metadata().configuration.get(APPEND_ONLY, "false") != wanted:
+        with refusals("lake.path", lake):
+            table.alter.set_table_properties({APPEND_ONLY: wanted})
 
 
 def _existing(lake: str, table: str) -> DeltaTable | None:
@@ -226,13 +250,13 @@ def unframe(partition: int, offset: int, value: bytes | None) -> tuple[Head, byt
 def batches(table: str, streams: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one table, decoded a chunk at a time."""
     held: list[pa.Table] = []
-    count = 0
+    count = size = 0
     for stream in streams:
         held.append(_rows(table, stream))
-        count += held[-1].num_rows
-        if count >= CHUNK:
+        count, size = count + held[-1].num_rows, size + len(stream)
+        if count >= CHUNK or size >= CHUNK_BYTES:
             yield from pa.concat_tables(held).combine_chunks().to_batches()
-            held, count = [], 0
+            held, count, size = [], 0, 0
     if held:
         yield from pa.concat_tables(held).combine_chunks().to_batches()
 
@@ -288,11 +312,22 @@ class RustWriter:
 
     @contextmanager
     def load(self, records: DataFrame) -> Iterator[Load]:
-        """Collect the batch."""
-        yield RustLoad(self, records.select("partition", "offset", "value").toArrow())
+        """Collect the heads, and the rows as far as they are not too large."""
+        rest = Rest(records)
+        try:
+            yield RustLoad(self, _taken_apart(records, MOST_HANDED).toArrow(), rest.fetch)
+        finally:
+            rest.close()
 
-    def append(self, table: str, streams: Iterable[bytes], stamp: Stamp) -> None:
+    def append(self, table: str, streams: Callable[[], Iterable[bytes]], stamp: Stamp) -> None:
         """Make one commit, unless the table has it already."""
+        for _ in range(TRIES - 1):
+            with suppress(CommitFailedError):  # another commit changed the table's properties: see `maintenance`
+                self._append(table, streams(), stamp)
+                return
+        self._append(table, streams(), stamp)
+
+    def _append(self, table: str, streams: Iterable[bytes], stamp: Stamp) -> None:
         target = self._table(table)
         last = target.transaction_version(stamp.application)
         if last is not None and last >= stamp.version:
@@ -329,23 +364,78 @@ class Watched:
             raise
 
 
-class RustLoad:
-    """A batch in the driver's memory, still packed."""
+class Packed(NamedTuple):
+    """A record as the driver has it: its head, the size of its packed rows, and the rows if they came with it."""
 
-    def __init__(self, writer: RustWriter, records: pa.Table) -> None:
-        self._writer = writer
-        columns = (records.column(name).to_pylist() for name in ("partition", "offset", "value"))
-        self._frames = sorted(unframe(*record) for record in zip(*columns, strict=True))
+    head: Head
+    size: int
+    stream: bytes | None
+
+
+class RustLoad:
+    """A batch in the driver's memory, still packed. `fetch` gives the rows of records that came without them."""
+
+    def __init__(self, writer: RustWriter, frames: pa.Table, fetch: Callable[[Sequence[Packed]], list[bytes]]) -> None:
+        self._writer, self._fetch = writer, fetch
+        self._frames = sorted(map(_packed, frames.to_pylist()))
 
     @property
     def heads(self) -> list[Head]:
         """Return the header of each record without decoding its rows."""
-        return [head for head, _ in self._frames]
+        return [frame.head for frame in self._frames]
 
     def append(self, table: str, repeats: Collection[Place], stamp: Stamp) -> None:
         """Append what is for the table and no repeat."""
-        chosen = (stream for head, stream in self._frames if head.table == table and head.place not in repeats)
-        self._writer.append(table, chosen, stamp)
+        chosen = [frame for frame in self._frames if frame.head.table == table and frame.head.place not in repeats]
+        self._writer.append(table, lambda: self._streams(chosen), stamp)
+
+    def _streams(self, frames: list[Packed]) -> Iterator[bytes]:
+        yield from (frame.stream for frame in frames if frame.stream is not None)
+        for some in slices(frame for frame in frames if frame.stream is None):
+            yield from self._fetch(some)
+
+
+class Rest:
+    """The rows that the driver must ask for: kept on the executors from the first question on."""
+
+    def __init__(self, records: DataFrame) -> None:
+        self._records = records
+        self._kept: DataFrame | None = None
+
+    def fetch(self, some: Sequence[Packed]) -> list[bytes]:
+        """Return the rows of some records of one partition, in order."""
+        kept = self._kept
+        if kept is None:
+            kept = self._kept = _taken_apart(self._records).persist(StorageLevel.MEMORY_AND_DISK)
+        offsets = [frame.head.offset for frame in some]
+        wanted = kept.filter((kept["partition"] == some[0].head.partition) & kept["offset"].isin(offsets))
+        found = wanted.select("offset", "stream").toArrow().to_pylist()
+        return [row["stream"] for row in sorted(found, key=lambda row: int(row["offset"]))]
+
+    def close(self) -> None:
+        """Let the executors forget what they kept."""
+        if self._kept is not None:
+            self._kept.unpersist()
+
+
+def slices(frames: Iterable[Packed], most: int | None = None) -> Iterator[list[Packed]]:
+    """Cut records into lists of one partition and about `most` bytes."""
+    limit = MOST_SLICE if most is None else most
+    for _, those in groupby(frames, key=lambda frame: frame.head.partition):
+        some: list[Packed] = []
+        size = 0
+        for frame in those:
+            if some and size + frame.size > limit:
+                yield some
+                some, size = [], 0
+            some.append(frame)
+            size += frame.size
+        yield some
+
+
+def _packed(row: dict[str, Any]) -> Packed:
+    size, stream = row.pop("size"), row.pop("stream")
+    return Packed(Head(**row), size, stream)
 
 
 FRAMES = pa.schema(
@@ -359,6 +449,7 @@ FRAMES = pa.schema(
         ("rows", pa.int64()),
         ("fault", pa.string()),
         ("foreign", pa.bool_()),
+        ("size", pa.int64()),
         ("stream", pa.binary()),
     ]
 )
@@ -385,8 +476,7 @@ class SparkWriter:
         """Take the batch apart and keep it, on the executors, for as long as it is written."""
         for key, value in SPARK_SETTINGS.items():  # of this batch's session: the query's own copy
             records.sparkSession.conf.set(key, value)
-        taken = records.select("partition", "offset", "value").mapInArrow(take_apart, from_arrow_schema(FRAMES))
-        taken.persist(StorageLevel.MEMORY_AND_DISK)
+        taken = _taken_apart(records).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             yield SparkLoad(self._lake, taken)
         finally:
@@ -403,7 +493,7 @@ class SparkLoad:
     @property
     def heads(self) -> list[Head]:
         """Return the header of each record without decoding its rows."""
-        rows = self.frames.drop("stream").toArrow().to_pylist()
+        rows = self.frames.drop("size", "stream").toArrow().to_pylist()
         return sorted(Head(**row) for row in rows)
 
     def append(self, table: str, repeats: Collection[Place], stamp: Stamp) -> None:
@@ -424,13 +514,29 @@ class SparkLoad:
             )
 
 
-def take_apart(chunks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Records into heads and streams, for `mapInArrow`."""
-    for chunk in chunks:
-        columns = (chunk.column(name).to_pylist() for name in ("partition", "offset", "value"))
-        frames = [unframe(*record) for record in zip(*columns, strict=True)]
-        rows = [{**head._asdict(), "stream": stream} for head, stream in frames]
-        yield pa.RecordBatch.from_pylist(rows, schema=FRAMES)
+def _taken_apart(records: DataFrame, most: int | None = None) -> DataFrame:
+    frames = records.select("partition", "offset", "value")
+    return frames.mapInArrow(take_apart(most), from_arrow_schema(FRAMES))
+
+
+def take_apart(most: int | None = None) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function that turns records into heads and streams, for `mapInArrow`.
+
+    With `most`, streams are left out (null) once a task has given out so many bytes of them.
+    """
+
+    def take(chunks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        given = 0
+        for chunk in chunks:
+            rows = []
+            for partition, offset, value in _records(chunk, "value"):
+                head, stream = unframe(partition, offset, value)
+                given += len(stream)
+                kept = stream if most is None or given <= most else None
+                rows.append({**head._asdict(), "size": len(stream), "stream": kept})
+            yield pa.RecordBatch.from_pylist(rows, schema=FRAMES)
+
+    return take
 
 
 def unpack_rows(
@@ -439,14 +545,14 @@ def unpack_rows(
     """Streams into rows, for `mapInArrow`."""
 
     def unpack(chunks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return batches(table, (s for p, o, s in _records(chunks) if (p, o) not in repeats))
+        found = (record for chunk in chunks for record in _records(chunk, "stream"))
+        return batches(table, (stream for p, o, stream in found if (p, o) not in repeats))
 
     return unpack
 
 
-def _records(chunks: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, int, bytes]]:
-    for chunk in chunks:
-        yield from zip(*(chunk.column(name).to_pylist() for name in ("partition", "offset", "stream")), strict=True)
+def _records(chunk: pa.RecordBatch, content: str) -> Iterator[tuple[int, int, bytes]]:
+    return zip(*(chunk.column(name).to_pylist() for name in ("partition", "offset", content)), strict=True)
 
 
 WRITERS: Mapping[str, Callable[[str], Writer]] = {"rust": RustWriter, "spark": SparkWriter}

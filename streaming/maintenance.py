@@ -6,6 +6,11 @@ is safe while the archive runs: in Delta an append and a compaction never confli
 says was replaced. Files that no log mentions are left by a writer that was killed, or belong to one that has not
 committed yet; so they are deleted too, but only with a retention of a day or more, which no commit takes.
 
+`[lake] keep` limits how long rows are kept. Rows carry the router's batch, not the moment at which they were written.
+So each time `maintain` notes the last batch of every table and the date. Once a note is older than `keep` days, the
+rows up to its batch are deleted. A row is thus kept for at least so many days, and at most until the second maintenance
+after that. Deleting is the only moment at which a table is not append-only.
+
 The tables hold nothing that the records topic does not: `rebuild` removes them together with the archive's marks,
 and the next archive fills them again. The order of the steps does not matter, since every state in between is one that
 `archive.prepare` or the first batch refuses, and `rebuild` can be run again.
@@ -15,18 +20,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from access.offsets import topic_spans
-from state.errors import LacunaError, StateError
+from state.config import ALL_TABLES, Config
+from state.errors import ConfigError, LacunaError, StateError
 from streaming.archive import MarkFiles, Places, claimed, places
-from streaming.lake import is_vacant, open_table, table_path
+from streaming.lake import TRIES, allow_deletes, is_vacant, open_table, table_path
 from streaming.paths import file_system, is_local, refusals
 from streaming.schemas import SCHEMAS
 from streaming.settings import Settings
@@ -34,8 +42,8 @@ from streaming.settings import Settings
 WEEK = 7 * 24
 DAY = 24
 NOTE = ".maintained"
-TRIES = 5
-"""Attempts at a compaction that conflicts with another one."""
+NOTES = ".batches.json"
+"""The notes of when each table ended with which batch."""
 Say = Callable[[str, str], None]
 T = TypeVar("T")
 
@@ -57,26 +65,112 @@ class Size:
 
 @dataclass(frozen=True)
 class Upkeep:
-    """The result of `maintain` for a table; `deleted` are files of earlier versions."""
+    """The result of `maintain` for a table; `deleted` are files of earlier versions, `expired` rows that were old."""
 
     before: Size
     after: Size
     deleted: int
+    expired: int = 0
 
 
 def maintain(
-    settings: Settings, retention_hours: int = WEEK, *, target_bytes: int | None = None, tell: Say = _silent
+    settings: Settings,
+    retention_hours: int = WEEK,
+    *,
+    target_bytes: int | None = None,
+    tell: Say = _silent,
+    now: datetime | None = None,
 ) -> dict[str, Upkeep]:
-    """Compact and clean the five tables. `tell` hears the table and what begins: optimize, vacuum, log, done.
+    """Delete rows that are old, compact and clean the five tables. `tell` hears the table and what begins.
 
     Time travel reaches back as far as `retention_hours`. A reader at work on an older version may lose its files.
     """
     if retention_hours < 0:
         raise LacunaError(f"retention = {retention_hours} hours: it cannot be negative. Remedy: give 0 or more.")
     lake = settings.config.lake.path
+    check_keep(settings.config)
+    expired = _expire(settings, now or datetime.now(UTC), tell)
     done = {table: _maintain(lake, table, retention_hours, target_bytes, tell) for table in SCHEMAS}
     _note(settings)
-    return done
+    return {table: replace(upkeep, expired=expired[table]) for table, upkeep in done.items()}
+
+
+# Rows that are old enough
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """A note: at this moment (seconds since 1970), this was the last batch of each table in an epoch."""
+
+    time: float
+    epoch: int
+    batches: dict[str, int]
+
+
+_write_notes = msgspec.json.Encoder().encode
+_read_notes = msgspec.json.Decoder(list[Ending]).decode
+
+
+def check_keep(config: Config) -> None:
+    """Refuse days for a table that does not exist."""
+    for table in config.lake.keep:
+        if table not in (*SCHEMAS, ALL_TABLES):
+            raise ConfigError("lake.keep", table, "there is no such table", f"use some of {', '.join(SCHEMAS)}")
+
+
+def _expire(settings: Settings, now: datetime, tell: Say) -> dict[str, int]:
+    """Delete the rows that are older than `[lake] keep` days. Return how many, by table."""
+    lake, moment = settings.config.lake, now.timestamp()
+    expired = dict.fromkeys(SCHEMAS, 0)
+    if not lake.keep:
+        return expired
+    notes = [note for note in _notes(settings) if note.epoch == settings.epoch]
+    for table in SCHEMAS:
+        days = lake.days_of(table)
+        old = [note.batches[table] for note in notes if days and note.time <= moment - days * 86400]
+        if old:
+            tell(table, "expire")
+            expired[table] = _delete(lake.path, table, max(old))
+    latest = {table: _last_batch(open_table(lake.path, table)) for table in SCHEMAS}
+    longest = max(lake.keep.values()) * 86400
+    kept = [note for note in notes if note.time > moment - longest]
+    oldest = [note for note in notes if note.time <= moment - longest][-1:]
+    _keep_notes(settings, [*oldest, *kept, Ending(moment, settings.epoch, latest)])
+    return expired
+
+
+def _delete(lake: str, table: str, batch: int) -> int:
+    """Delete the rows up to a batch. The table is append-only again afterwards, whatever happened."""
+    with refusals("lake.path", lake):
+        _patiently(lambda: allow_deletes(open_table(lake, table), lake, allowed=True))
+        try:
+            done = _patiently(lambda: open_table(lake, table).delete(f"batch <= {batch}"))
+        finally:
+            _patiently(lambda: allow_deletes(open_table(lake, table), lake, allowed=False))
+    return int(done.get("num_deleted_rows") or 0)
+
+
+def _last_batch(table: DeltaTable) -> int:
+    """Return the last batch of which a table has rows; -1 if there is none."""
+    last = -1
+    for part in table.to_pyarrow_dataset().to_batches(columns=["batch"]):
+        found = pc.max(part.column("batch")).as_py()
+        last = last if found is None else max(last, found)
+    return last
+
+
+def _notes(settings: Settings) -> list[Ending]:
+    system, root = file_system(settings.config.lake.checkpoint)
+    with suppress(OSError, msgspec.MsgspecError), system.open_input_stream(f"{root}/{NOTES}") as file:
+        return list(_read_notes(file.read()))
+    return []  # rows are then kept for longer
+
+
+def _keep_notes(settings: Settings, notes: list[Ending]) -> None:
+    system, root = file_system(settings.config.lake.checkpoint)
+    with refusals("lake.checkpoint", settings.config.lake.checkpoint):
+        with system.open_output_stream(f"{root}/{NOTES}.draft") as file:
+            file.write(_write_notes(notes))
+        system.move(f"{root}/{NOTES}.draft", f"{root}/{NOTES}")
 
 
 def _note(settings: Settings) -> None:

@@ -20,13 +20,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
 from pyspark.sql.streaming.query import StreamingQuery
 
+from access.connection import spark_options
 from streaming.paths import is_local
-from streaming.schemas import OUTPUT, PARCELS, STATE
+from streaming.schemas import MOST_ARROW, MOST_ARROW_BYTES, OUTPUT, PARCELS, STATE
 from streaming.settings import Settings
 from streaming.sources import sort_records
 from streaming.step import step
@@ -34,15 +36,11 @@ from streaming.step import step
 CHANGES = ("subscribe", "unsubscribe", "links", "control")
 """Topics that change the state."""
 INPUTS = (*CHANGES, "publish")
-READING: Mapping[str, str] = {
-    # A fetch that is still open at the broker must run out before a consumer can go back: 500 ms in every batch.
-    "kafka.fetch.max.wait.ms": "10",
-    "kafka.isolation.level": "read_committed",
-}
-"""Options of every Kafka source."""
 CHECKPOINT_WRITER = "spark.sql.streaming.checkpointFileManagerClass"
 LOCAL_WRITER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
+STACK = "-Xss4m"
+LOGGING = f"-Dlog4j2.configurationFile={Path(__file__).parent / 'log4j2.properties'}"
 SESSION: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
@@ -50,8 +48,6 @@ SESSION: Mapping[str, str] = {
     "spark.sql.adaptive.enabled": "false",
     "spark.scheduler.mode": "FAIR",
     "spark.python.worker.reuse": "true",
-    # The whole state of a region is sent again with every Arrow chunk: one chunk is best.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "200000",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -63,9 +59,16 @@ SESSION: Mapping[str, str] = {
     "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # A stopped query's Python threads unwind deep stacks.
-    "spark.driver.extraJavaOptions": f"-Xss4m -Dlog4j2.configurationFile={Path(__file__).parent / 'log4j2.properties'}",
+    # A stopped query's Python threads unwind deep stacks. Under spark-submit this comes too late: see `stack_warning`.
+    "spark.driver.extraJavaOptions": f"{STACK} {LOGGING}",
 }
+FIXED: Mapping[str, str] = {
+    # The whole state of a region is sent again with every Arrow chunk, of which `step` counts the rows of its output.
+    # Parcels are few, so one chunk is the rule.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(MOST_ARROW),
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(MOST_ARROW_BYTES),
+}
+"""Settings on which the program relies: they cannot be changed with `--conf`."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,7 @@ def session(engine: Engine) -> SparkSession:
     if engine.master is not None:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName("lacuna")
-    for key, value in (*SESSION.items(), *engine.conf.items()):
+    for key, value in (*SESSION.items(), *engine.conf.items(), *FIXED.items()):
         builder = builder.config(key, value)
     builder = builder.config("spark.sql.shuffle.partitions", str(engine.partitions))
     if engine.master is not None:
@@ -117,23 +120,40 @@ def session(engine: Engine) -> SparkSession:
     return spark
 
 
+def stack_warning(spark: SparkSession) -> str | None:
+    """Return a warning if the driver was started with small stacks, as spark-submit in client mode does by itself."""
+    java: Any = spark.sparkContext._jvm
+    given = list(java.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments())
+    if any(option.startswith("-Xss") for option in given):
+        return None
+    return (
+        "the driver runs with Java's default stacks: a query that is stopped in the middle of a batch may end with a "
+        f"StackOverflowError. Remedy: give spark-submit --driver-java-options {STACK}"
+    )
+
+
 def records(spark: SparkSession, settings: Settings, engine: Engine) -> DataFrame:
     """Return the records of the router's topics, with the moment at which the batch began."""
     changes = _source(spark, settings, CHANGES, engine.most_changes)
     return changes.unionByName(_source(spark, settings, ("publish",), engine.most_records))
 
 
+def reading(settings: Settings, kinds: Sequence[str], most: int) -> dict[str, str]:
+    """Return the options of a Kafka source that reads these topics, `most` records in a batch."""
+    return {
+        **spark_options(settings.config.kafka.bootstrap),
+        "subscribe": ",".join(settings.topics.of(kind) for kind in kinds),
+        "startingOffsets": "earliest",
+        "failOnDataLoss": "true",
+        "maxOffsetsPerTrigger": str(most),
+        # A fetch that is still open at the broker must run out before a consumer can go back: 500 ms in every batch.
+        "kafka.fetch.max.wait.ms": "10",
+        "kafka.isolation.level": "read_committed",
+    }
+
+
 def _source(spark: SparkSession, settings: Settings, kinds: Sequence[str], most: int) -> DataFrame:
-    source = (
-        spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", settings.config.kafka.bootstrap)
-        .option("subscribe", ",".join(settings.topics.of(kind) for kind in kinds))
-        .option("startingOffsets", "earliest")
-        .option("failOnDataLoss", "true")
-        .option("includeHeaders", "true")
-        .option("maxOffsetsPerTrigger", str(most))
-        .options(**READING)
-    )
+    source = spark.readStream.format("kafka").options(**reading(settings, kinds, most)).option("includeHeaders", "true")
     return source.load().select(
         "topic",
         "partition",
@@ -149,7 +169,8 @@ def _source(spark: SparkSession, settings: Settings, kinds: Sequence[str], most:
 def routed(source: DataFrame, settings: Settings) -> DataFrame:
     """Return the two stages of the router: parcels for each region, then the stateful step."""
     parcels = source.mapInArrow(sort_records(settings), PARCELS)
-    return parcels.groupBy("region").applyInPandasWithState(step(settings), OUTPUT, STATE, "append", "NoTimeout")
+    stepped = parcels.groupBy("region").applyInPandasWithState(step(settings), OUTPUT, STATE, "append", "NoTimeout")
+    return stepped.where("topic IS NOT NULL")  # the rows without one are `step.empty_rows`
 
 
 def choose_checkpoint_writer(spark: SparkSession, checkpoint: str) -> None:
@@ -172,7 +193,7 @@ def router_query(spark: SparkSession, settings: Settings, engine: Engine, checkp
         routed(records(spark, settings, engine), settings)
         .writeStream.queryName("router")
         .format("kafka")
-        .option("kafka.bootstrap.servers", settings.config.kafka.bootstrap)
+        .options(**spark_options(settings.config.kafka.bootstrap))
         .option("kafka.compression.type", "zstd")
         .option("kafka.linger.ms", "5")
         .option("kafka.max.request.size", str(1 << 23))

@@ -24,6 +24,10 @@ from state.storage.rows import TABLES
 
 PARCELS = "region string, parcel binary"
 STATE = "version int, payload binary"
+MOST_ARROW = 10_000
+"""Rows in one exchange with a Python worker."""
+MOST_ARROW_BYTES = 64 << 20
+"""Bytes that Spark sends to a Python worker at once, apart from the last row; an Arrow column holds at most 2 GiB."""
 OUTPUT = "topic string, partition int, key binary, value binary, headers array<struct<key: string, value: binary>>"
 
 # Parcels

@@ -4,52 +4,68 @@ Stopping. A router batch that is interrupted is repeated at the next start with 
 safe; it is done between batches all the same, so that nothing has to be repeated. The archive stops at
 the beginning of its next batch (see `archive`).
 
-Failing. A query that dies takes the job with it: the other one is stopped, and the message is that of the core where
-the core raised it, with cause and remedy, not a Java stack.
+Failing. A router that dies takes the job with it: the archive is stopped, and the message is that of the core where the
+core raised it, with cause and remedy, not a Java stack. An archive that dies is started again (`restarts`), unless that
+cannot help.
+
+Two threads look after Kafka. One sends ticks. The other trims the topic `links`: letters that are part of the committed
+state are not needed any more, and Kafka keeps the others as long as it takes.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from access.topics import ensure_topics, partition_counts
+from access.connection import connect_producer
+from access.errors import KafkaFailed
+from access.offsets import Partition, topic_spans, trim
+from access.topics import differences, ensure_topics, partition_counts, topic_ids
 from state.config import Config
 from state.errors import LacunaError
 from state.protocol.commands import TICK
-from streaming.archive import archive_query, stopped_on_purpose
-from streaming.causes import cause_in
+from streaming.archive import ArchiveQuery, archive_query, stopped_on_purpose
+from streaming.causes import cause_in, is_passing
 from streaming.checkpoint import adopt
 from streaming.claims import NOTHING, claim, release
 from streaming.paths import absolute
-from streaming.pipeline import INPUTS, Engine, router_query, session
+from streaming.pipeline import INPUTS, Engine, router_query, session, stack_warning
+from streaming.restarts import Death, JobFailed, Restarted, is_passing_error
 from streaming.settings import Settings, Spread
 
 BETWEEN_LOOKS = 0.2
 PATIENCE = 60.0
+MOST_CAUSES = 10
 
 
-class JobFailed(LacunaError):
-    """A query died; the text says why and what to do."""
+log = logging.getLogger(__name__)
 
 
-def settings_of(config: Config, engine: Engine) -> Settings:
-    """Create the missing topics, and return the settings of the configured checkpoint, which is made if it is new."""
+def _silent(_text: str) -> None:
+    """Tell nobody."""
+
+
+def settings_of(config: Config, engine: Engine, say: Callable[[str], None] = _silent) -> Settings:
+    """Create the missing topics, and return the settings of the configured checkpoint, which is made if it is new.
+
+    `say` hears in which respect existing topics are not as Lacuna would have made them.
+    """
     kafka = config.kafka
-    ensure_topics(kafka.bootstrap, kafka.prefix)
+    ensure_topics(kafka.bootstrap, kafka.prefix, replication=kafka.replication)
+    for difference in differences(kafka.bootstrap, kafka.prefix, kafka.replication):
+        say(difference)
     counts = partition_counts(kafka.bootstrap, kafka.prefix)
     spread = Spread(counts["links"], counts["records"], counts["deliveries"])
-    return adopt(config, engine.partitions, engine.cores, spread)
+    return adopt(config, engine.partitions, engine.cores, spread, topic_ids(kafka.bootstrap, kafka.prefix))
 
 
 @dataclass
@@ -62,8 +78,11 @@ class Service:
     archive: bool = True
     writer: str = "rust"
     tick_seconds: float = 10.0
-    say: Callable[[str], None] = lambda _: None
-    _queries: dict[str, StreamingQuery] = field(default_factory=dict)
+    say: Callable[[str], None] = _silent
+    trim_seconds: float = 600.0
+    _router: StreamingQuery | None = None
+    _archive: Restarted[ArchiveQuery] | None = None
+    _threads: list[threading.Thread] = field(default_factory=list)
     _stop: threading.Event = field(default_factory=threading.Event)
     _spark: SparkSession | None = None
     _lock: int = NOTHING
@@ -75,16 +94,42 @@ class Service:
             self._lock = claim(f"{checkpoint}/.router.lock", checkpoint, "a router")
         self.say("starting Spark")
         self._spark = session(self.engine)
+        if self.engine.master is None and (warning := stack_warning(self._spark)) is not None:
+            self.say(warning)
         if self.router:
             self.say("starting the router")
-            self._queries["router"] = router_query(self._spark, self.settings, self.engine, f"{checkpoint}/router")
+            self._router = router_query(self._spark, self.settings, self.engine, f"{checkpoint}/router")
         if self.archive:
             self.say("starting the archive")
-            self._queries["archive"] = archive_query(
-                self._spark, self.settings, writer=self.writer, stop=self._stop, checkpoint=f"{checkpoint}/archive"
+            self._archive = Restarted(
+                "archive",
+                self._start_archive,
+                death_of=death_of,
+                has_progress=lambda query: query.marks is not None,
+                say=self.say,
             )
         if self.router and self.tick_seconds > 0:
-            threading.Thread(target=self._tick, daemon=True, name="tick").start()
+            self._keep_doing("tick", self._tick)
+        if self.router and self.trim_seconds > 0:
+            self._keep_doing("trim", self._trim)
+
+    def _start_archive(self) -> ArchiveQuery:
+        assert self._spark is not None
+        lake = self.settings.config.lake
+        return archive_query(
+            self._spark,
+            self.settings,
+            writer=self.writer,
+            stop=self._stop,
+            checkpoint=f"{absolute(lake.checkpoint)}/archive",
+            trigger=f"{round(lake.every * 1000)} milliseconds",
+            say=self.say,
+        )
+
+    def _keep_doing(self, name: str, action: Callable[[], None]) -> None:
+        thread = threading.Thread(target=action, daemon=True, name=name)
+        thread.start()
+        self._threads.append(thread)
 
     def wait(self, until: Callable[[], bool], meanwhile: Callable[[], None] = lambda: None) -> None:
         """Run until `until` holds; raises `JobFailed` if a query dies before. `meanwhile` is done between two looks."""
@@ -94,10 +139,26 @@ class Service:
             time.sleep(BETWEEN_LOOKS)
 
     def look(self) -> None:
-        """Raise `JobFailed` if a query has died."""
-        for name, query in self._queries.items():
-            if not query.isActive and not self._stop.is_set():
-                raise JobFailed(f"the {name} stopped: {cause_of(query)}")
+        """Raise `JobFailed` if the router, or a thread beside it, has died; see to an archive that has."""
+        if self._stop.is_set():
+            return
+        if self._router is not None and not self._router.isActive:
+            raise JobFailed(f"the router stopped: {cause_of(self._router)}")
+        for thread in self._threads:
+            if not thread.is_alive():
+                raise JobFailed(f"the thread {thread.name!r} ended. Remedy: start again, and report the log")
+        if self._archive is not None:
+            self._archive.look()
+
+    @property
+    def degraded(self) -> str | None:
+        """Why the job does only a part of its work; None: it does all of it."""
+        return None if self._archive is None else self._archive.degraded
+
+    @property
+    def _queries(self) -> dict[str, StreamingQuery]:
+        found = {"router": self._router, "archive": None if self._archive is None else self._archive.query}
+        return {name: query for name, query in found.items() if query is not None}
 
     def query(self, name: str) -> StreamingQuery:
         """One of the running queries."""
@@ -114,26 +175,58 @@ class Service:
     def stop_queries(self) -> None:
         """Stop both queries between batches; the session stays."""
         self._stop.set()
-        router, archive = self._queries.get("router"), self._queries.get("archive")
         try:
-            if router is not None and router.isActive:
-                _between_batches(router)
-                router.stop()
-            if archive is not None:
-                archive.stop()
-                if not stopped_on_purpose(archive):
-                    raise JobFailed(f"the archive stopped: {cause_of(archive)}")
+            if self._router is not None and self._router.isActive:
+                _between_batches(self._router)
+                self._router.stop()
+            if self._archive is not None:
+                self._stop_archive(self._archive)
         finally:
             release(self._lock)
             self._lock = NOTHING
 
+    def _stop_archive(self, archive: Restarted[ArchiveQuery]) -> None:
+        archive.query.stop()
+        if stopped_on_purpose(archive.query):
+            return
+        death = death_of(archive.query)
+        if not death.passing:
+            raise JobFailed(f"the archive stopped: {death.cause}")
+        self.say(f"the archive lags, and goes on after the next start: {death.cause}")
+
     def _tick(self) -> None:
-        """Let time pass in regions that nothing else reaches, so that subscriptions expire there too."""
-        producer = KafkaProducer(bootstrap_servers=self.settings.config.kafka.bootstrap)
+        """Let time pass in regions that nothing else reaches, so that subscriptions expire there too.
+
+        While Kafka is away nothing moves at all: the next tick does as well. A producer that has failed is replaced.
+        """
+        producer: Any = None
+        sent: Any = None
         while not self._stop.wait(self.tick_seconds):
-            with suppress(KafkaError):  # while Kafka is away nothing moves at all; the next tick does as well
-                producer.send(self.settings.topics.control, b"", key=TICK)
-        producer.close()
+            try:
+                if producer is not None and sent.failed():
+                    _close(producer)
+                    producer = None
+                producer = producer or connect_producer(self.settings.config.kafka.bootstrap)
+                sent = producer.send(self.settings.topics.control, b"", key=TICK)
+            except (KafkaError, KafkaFailed) as error:
+                log.warning("no tick was sent: %s", error)
+                _close(producer)
+                producer = None
+        _close(producer)
+
+    def _trim(self) -> None:
+        """Let Kafka forget the letters that are part of a committed state."""
+        while not self._stop.wait(self.trim_seconds):
+            try:
+                self.trim_links()
+            except Exception as error:  # the topic only stays longer than it needs to
+                log.warning("letters were not trimmed: %s", error)
+
+    def trim_links(self) -> None:
+        """Remove the letters that batches before the last one have read; the last batch may have to be repeated."""
+        last = None if self._router is None else self._router.lastProgress
+        if last is not None and (read := begins_of(last, self.settings.topics.links)):
+            trim(self.settings.config.kafka.bootstrap, read)
 
     # progress
 
@@ -154,31 +247,35 @@ class Service:
     def _caught_up(self, name: str, topics: list[str]) -> bool:
         """Return whether the last committed batch reaches the ends of the topics, which are read after it."""
         done = _end_offsets(self._queries[name])
-        ends = topic_ends(self.settings.config.kafka.bootstrap, topics)
-        reached = all(done.get(topic, {}).get(str(p), 0) >= end for (topic, p), end in ends.items())
+        spans = topic_spans(self.settings.config.kafka.bootstrap, topics)
+        reached = all(done.get(topic, {}).get(str(p), 0) >= span.next for (topic, p), span in spans.items())
         return reached and _end_offsets(self._queries[name]) == done
 
 
 def _end_offsets(query: StreamingQuery) -> dict[str, dict[str, int]]:
     """Return the offsets behind the last batch, by topic and partition, of all sources."""
     last = query.lastProgress
+    return _offsets(last, "endOffset") if last else {}
+
+
+def begins_of(progress: Any, topic: str) -> dict[Partition, int]:
+    """Return the offset at which a batch begins in each partition of a topic, as far as it is above 0."""
+    found = _offsets(progress, "startOffset").get(topic, {})
+    return {(topic, int(partition)): offset for partition, offset in found.items() if offset > 0}
+
+
+def _offsets(progress: Any, which: str) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
-    for source in last["sources"] if last else ():
-        ends = source["endOffset"]
-        found |= json.loads(ends) if isinstance(ends, str) else ends or {}
+    for source in progress["sources"]:
+        offsets = source[which]
+        found |= json.loads(offsets) if isinstance(offsets, str) else offsets or {}
     return found
 
 
-def topic_ends(bootstrap: str, topics: list[str]) -> dict[tuple[str, int], int]:
-    """Return the end offset of every partition of these topics."""
-    consumer = KafkaConsumer(bootstrap_servers=bootstrap)
-    try:
-        parts = [
-            TopicPartition(topic, p) for topic in topics for p in sorted(consumer.partitions_for_topic(topic) or ())
-        ]
-        return {(part.topic, part.partition): end for part, end in consumer.end_offsets(parts).items()}
-    finally:
-        consumer.close()
+def _close(producer: Any) -> None:
+    """Close a producer, if there is one."""
+    if producer is not None:
+        producer.close(timeout=0)
 
 
 def _between_batches(query: StreamingQuery) -> None:
@@ -201,5 +298,30 @@ def _await(condition: Callable[[], bool], patience: float) -> None:
 
 def cause_of(query: StreamingQuery) -> str:
     """Return why a query died, in one message."""
+    text = _said(query)
+    return "it was stopped from outside" if text is None else cause_in(text)
+
+
+def death_of(query: ArchiveQuery) -> Death:
+    """Return why the archive died. What its own function raised is known as it is, anything else by what Spark says."""
+    failure, text = query.failure, _said(query)
+    if failure is None:
+        return Death(cause_of(query), text is None or is_passing(text))
+    if isinstance(failure, LacunaError):
+        return Death(cause_of(query), is_passing_error(failure))
+    return Death(cause_in(f"{type(failure).__name__}: {failure}"), passing=True)
+
+
+def _said(query: StreamingQuery) -> str | None:
+    """Return the text of the exception of a query, and the classes, conditions and texts of its causes."""
     failure = query.exception()
-    return "it was stopped from outside" if failure is None else cause_in(str(failure))
+    return None if failure is None else "\n".join([str(failure), *_causes(query)])
+
+
+def _causes(query: StreamingQuery) -> list[str]:
+    found: list[str] = []
+    cause = query._jsq.exception().get().getCause()
+    while cause is not None and len(found) < MOST_CAUSES:
+        found.append(f"Caused by: {cause.toString()}")
+        cause = cause.getCause()
+    return found

@@ -21,6 +21,7 @@ from state.protocol.frame import Frame
 from state.protocol.frame import read as read_frame
 from state.protocol.messages import Headers
 from state.protocol.wire import pack
+from state.storage.rows import MOST_VALUE
 from streaming.heap import HEAP
 from streaming.schemas import Ordered, Parcel, Posted, Rejected, Sent, write_parcel
 from streaming.settings import Part, Settings
@@ -28,8 +29,8 @@ from streaming.settings import Part, Settings
 COLUMNS = ("topic", "partition", "offset", "time", "key", "value", "headers")
 """The columns of a record."""
 ROWS = pa.schema([("region", pa.string()), ("parcel", pa.binary())])
-MOST_REFUSED = 1 << 16
-"""Bytes of a refused record that are kept."""
+MOST_REFUSED = 4 * MOST_VALUE
+"""Bytes of a refused record that are kept: as many as its row may show, in UTF-8."""
 RawHeaders = Sequence[dict[str, Any]] | None
 """Headers as Spark hands them over."""
 

@@ -8,6 +8,10 @@
 The step decides nothing. Records are encoded as Spark asks for them. Only then are the numbers of deliveries and frames
 known, so the state is closed last. A step that changed nothing and recorded nothing leaves the state alone.
 
+Spark gathers everything that the step yields until it is more than `MOST_ARROW` rows, however long they are; an Arrow
+column holds at most 2 GiB. So after `MOST_OUTPUT` bytes the step yields that many empty rows, which makes Spark write
+what it has gathered; the JVM drops them (`pipeline.routed`).
+
 A worker keeps the regions that it has seen (`HELD`). That saves decoding and nothing else: see `state.storage.store`.
 """
 
@@ -34,15 +38,15 @@ from state.storage.rows import COUNTS, REGION, Columns, tables
 from state.storage.store import Held
 from streaming.hashing import kafka_partition
 from streaming.heap import HEAP
-from streaming.schemas import Parcel, Posted, read_parcel, stream_of
+from streaming.schemas import MOST_ARROW, Parcel, Posted, read_parcel, stream_of
 from streaming.settings import Settings
 
 MOST_ROWS = 4096
 """Rows in one frame."""
 MOST_FRAME = 500_000
 """Bytes of a frame that may hold more than one row: a long certificate makes a long row."""
-MOST_OUTPUT = 64 << 20
-"""Bytes of records that are handed to Spark at a time."""
+MOST_OUTPUT = 32 << 20
+"""Bytes of records that are handed to Spark at a time; a worker holds them twice, as Python's and as Arrow's."""
 
 HELD = Held()
 """The regions that this worker has seen."""
@@ -213,30 +217,41 @@ def step(settings: Settings) -> Callable[[Any, Iterator[pd.DataFrame], Any], Ite
         HEAP.settle()  # when the objects of this step alone are gone
 
     def one_step(key: Any, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
-        parcels = [parcel for frame in frames for parcel in frame["parcel"]]
+        parcels = (parcel for frame in frames for parcel in frame["parcel"])
         stored = bytes(state.get[1]) if state.exists else None
         done = Step(settings, settings.by_key[key[0]].name, stored, parcels, batch_number())
-        for records in chunks(done.records()):
-            yield pd.DataFrame(records, columns=Record._fields)
+        yield from gathered(done.records())
         if (new := done.close()) is not None:
             state.update((1, new))
 
     return take
 
 
-def chunks(records: Iterable[Record], most: int | None = None) -> Iterator[list[Record]]:
-    """Cut records into lists of about `most` bytes."""
+def gathered(records: Iterable[Record], most: int | None = None) -> Iterator[pd.DataFrame]:
+    """Yield records as frames for Spark, and empty rows after every `most` bytes of them."""
     limit = MOST_OUTPUT if most is None else most
     some: list[Record] = []
     size = 0
     for record in records:
         some.append(record)
-        size += len(record.value)
+        size += _bytes_of(record)
         if size >= limit:
-            yield some
+            yield pd.DataFrame(some, columns=Record._fields)
             some, size = [], 0
+            yield empty_rows()
     if some:
-        yield some
+        yield pd.DataFrame(some, columns=Record._fields)
+
+
+def empty_rows() -> pd.DataFrame:
+    """Return so many rows without a topic that Spark writes what it has gathered."""
+    columns = {"topic": None, "partition": 0, "key": b"", "value": b"", "headers": None}
+    return pd.DataFrame(columns, index=range(MOST_ARROW + 1))
+
+
+def _bytes_of(record: Record) -> int:
+    headers = sum(len(header["key"]) + len(header["value"]) for header in record.headers or ())
+    return len(record.key) + len(record.value) + headers
 
 
 def batch_number() -> int:

@@ -12,7 +12,8 @@ from streaming.maintenance import maintain, rebuild
 def declare(command: Parser) -> None:
     """Describe the command and add its options."""
     command.description = (
-        "maintain: compact the tables and remove old files, also beside a running job. "
+        "maintain: delete rows that are older than [lake] keep, compact the tables and remove old files, also beside a "
+        "running job. "
         "rebuild: set the tables aside, so that the next run fills them again from the records topic."
     )
     command.add_argument("what", choices=("maintain", "rebuild"))
@@ -34,7 +35,11 @@ def run(args: Args) -> int:
     summary = {
         f"{table}_{what}": value
         for table, upkeep in done.items()
-        for what, value in (("files_before", upkeep.before.files), ("files_after", upkeep.after.files))
+        for what, value in (
+            ("expired", upkeep.expired),
+            ("files_before", upkeep.before.files),
+            ("files_after", upkeep.after.files),
+        )
     }
     show_summary(summary, "maintained", as_json=args.json)
     return 0

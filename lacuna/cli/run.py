@@ -15,11 +15,11 @@ from rich.status import Status
 
 from lacuna.cli.config_file import read_config, warn
 from lacuna.cli.console import STDERR, say
-from lacuna.cli.options import Args, Parser, add_config, add_json
+from lacuna.cli.options import Args, Parser, add_config, add_json, amount
 from lacuna.local import spark_jars
 from state.config import Config
 from state.errors import LacunaError
-from streaming.maintenance import next_due
+from streaming.maintenance import check_keep, next_due
 from streaming.pipeline import Engine
 from streaming.service import Service, settings_of
 from streaming.settings import Settings
@@ -58,7 +58,15 @@ def add_engine_options(command: Parser) -> None:
         type=int,
         default=50_000,
         metavar="N",
-        help="records in one batch at most (default: %(default)s)",
+        help="publications in one batch at most (default: %(default)s)",
+    )
+    command.add_argument(
+        "--trigger",
+        type=amount,
+        default=0.0,
+        metavar="S",
+        help="least seconds between the beginnings of two batches of the router; 1 or more where each batch writes to "
+        "an object store (default: %(default)g)",
     )
     command.add_argument(
         "--tick",
@@ -100,6 +108,7 @@ def engine_of(args: Args) -> Engine:
         partitions=args.partitions,
         memory=args.memory,
         most_records=args.max_records,
+        trigger=f"{round(args.trigger * 1000)} milliseconds",
         conf=dict(pair.split("=", 1) for pair in map(checked_pair, args.conf)),
     )
 
@@ -113,8 +122,9 @@ def checked_pair(text: str) -> str:
 
 def service_of(config: Config, args: Args) -> Service:
     """Return the service of a configuration. Everything that does not need Spark is checked before Spark starts."""
+    check_keep(config)
     engine = engine_of(args)
-    settings = settings_of(config, engine)
+    settings = settings_of(config, engine, say)
     local = engine.master is not None and engine.master.startswith("local")
     writer = config.lake.writer or ("rust" if local else "spark")
     router, archive = args.only != "archive", args.only != "router"
@@ -147,7 +157,8 @@ def _watch(service: Service, upkeep: Upkeep, status: Status) -> None:
     upkeep.look()
     if STDERR.is_terminal:
         parts = (f"{name}: batch {p['batch']:,}, {p['rows']:,} records" for name, p in service.progress().items())
-        status.update(" | ".join(parts) or "waiting for the first batch")
+        lagging = () if service.degraded is None else ("DEGRADED: the archive lags",)
+        status.update(" | ".join((*lagging, *parts)) or "waiting for the first batch")
 
 
 class Upkeep:

@@ -225,3 +225,22 @@ def test_damaged_marks_are_refused(tmp_path: Any) -> None:
     file.write_bytes(msgspec.json.encode({"life": "x", "batch": 3, "format": 2}))
     with pytest.raises(StateError, match=r"does not know \(format 2"):
         files.get(3)
+
+
+# Topics that have lost their beginning
+
+
+def test_a_new_archive_begins_where_the_topic_begins() -> None:
+    """Each channel of such a partition begins with the first frame that is found, and has no gap after that."""
+    before = Marks("life", begins={"0": 40})
+    plan = make_plan(before, [head(40, "a", 5), head(41, "a", 6), head(42, "b", 9)])
+    assert plan.after.channels == {"7": {"a": 6, "b": 9}} and plan.after.begins == {"0": 40}
+    later = make_plan(plan.after, [head(43, "a", 6), head(44, "c", 3), head(45, "c", 4)])
+    assert later.after.channels == {"7": {"a": 6, "b": 9, "c": 4}} and later.repeats == {(0, 43)}
+    with pytest.raises(InvariantError, match="jumps from frame 6 to 8"):
+        make_plan(plan.after, [head(43, "a", 8)])
+
+
+def test_a_partition_that_is_whole_begins_with_the_first_frame() -> None:
+    with pytest.raises(InvariantError, match="jumps from frame 0 to 2"):
+        make_plan(Marks("life", begins={"1": 40}), [head(0, "a", 2)])

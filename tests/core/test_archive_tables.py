@@ -4,39 +4,50 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Schema, write_deltalake
+from deltalake.exceptions import DeltaError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from access.errors import Unreachable
 from access.offsets import Span, topic_spans
-from state.errors import InvariantError, LacunaError, StateError
+from state.config import parse
+from state.errors import ConfigError, InvariantError, LacunaError, StateError
 from state.storage.rows import TABLES
 from streaming import lake
 from streaming.archive import Archive, MarkFiles, StopArchive, claimed, places, prepare
 from streaming.lake import (
+    FRAMES,
+    Head,
     Load,
+    Packed,
     Place,
     RustLoad,
     RustWriter,
     Stamp,
     check_folder,
     create_tables,
+    slices,
     table_counts,
     table_path,
+    take_apart,
     unframe,
 )
-from streaming.maintenance import maintain, rebuild
-from streaming.schemas import SCHEMAS, table_of
-from tests.core.test_archive_plan import frame_of, settings_at, value_of
+from streaming.maintenance import check_keep, maintain, rebuild
+from streaming.schemas import SCHEMAS, stream_of, table_of
+from streaming.settings import Settings, settle
+from tests.core.test_archive_plan import TEXT, frame_of, settings_at, value_of
 
 RECORDS = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("value", pa.binary())])
 
@@ -48,12 +59,20 @@ class Crash(Exception):
 class Direct:
     """The rust writer, fed without Spark; it crashes before the table of which `left` others were appended."""
 
-    def __init__(self, lake: str, left: int | None = None) -> None:
-        self._writer, self.left = RustWriter(lake), left
+    def __init__(self, lake: str, left: int | None = None, handed: int | None = None) -> None:
+        self._writer, self.left, self._handed = RustWriter(lake), left, handed
+        self.fetched: list[int] = []
 
     @contextmanager
     def load(self, records: Any) -> Iterator[Load]:
-        yield Fragile(self, RustLoad(self._writer, records))
+        values = {(row["partition"], row["offset"]): row["value"] for row in records.to_pylist()}
+
+        def fetch(some: Sequence[Packed]) -> list[bytes]:
+            self.fetched.append(sum(frame.size for frame in some))
+            return [unframe(*frame.head.place, values[frame.head.place])[1] for frame in some]
+
+        frames = pa.Table.from_batches(take_apart(self._handed)(iter(records.to_batches())), FRAMES)
+        yield Fragile(self, RustLoad(self._writer, frames, fetch))
         self.step(last=True)
 
     def step(self, last: bool = False) -> None:
@@ -235,6 +254,30 @@ def test_foreign_records_do_not_stop_the_archive(tmp_path: Path, caplog: pytest.
     assert "partition 0 at offset 50: the record is not a frame of Lacuna" in caplog.text
 
 
+# Large batches
+
+
+def test_the_rows_of_a_large_batch_come_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a task may hand over at once, and however small a slice is, the tables are the same."""
+    log = some_log(60, seed=3)
+    most = max(len(value) for _, _, value in log)
+    monkeypatch.setattr(lake, "MOST_SLICE", most)
+    monkeypatch.setattr(lake, "CHUNK_BYTES", most)
+    where = places(settings_at(tmp_path))
+    prepare(settings_at(tmp_path))
+    direct = Direct(where.lake, handed=2 * most)
+    run(Archive(MarkFiles(where.marks), direct, lambda: False), log, 0)
+    assert rows_in(where.lake) == expected(log)
+    assert len(direct.fetched) > 5 and max(direct.fetched) <= most
+
+
+def test_a_slice_is_of_one_partition_and_holds_one_record_at_least() -> None:
+    sizes = [(0, 5), (0, 5), (0, 30), (0, 1), (1, 1), (1, 10)]
+    frames = [Packed(Head(p, k, 0, "", 0, "", 0), size, None) for k, (p, size) in enumerate(sizes)]
+    assert [[frame.size for frame in some] for some in slices(frames, 10)] == [[5, 5], [30], [1], [1], [10]]
+    assert list(slices([])) == []
+
+
 # Checkpoint, marks and tables must belong together
 
 
@@ -335,13 +378,13 @@ def test_a_table_of_an_earlier_version_gets_the_columns_that_it_lacks(tmp_path: 
     create_tables(lake)
     create_tables(lake)
     there = DeltaTable(table_path(lake, "metrics"))
-    assert there.version() == 2, "made, filled, and given its columns once"
+    assert there.version() == 3, "made, filled, and once given its columns and made append-only"
     assert there.protocol()[:2] == (1, 2)
     comments = {field.name: field.metadata.get("comment") for field in there.schema().fields}
     assert comments == abouts("metrics")
     writer = RustWriter(lake)
     for version, value in enumerate([of_earlier(values[1]), values[2]]):
-        writer.append("metrics", [unframe(0, 0, value)[1]], Stamp("test", version))
+        writer.append("metrics", [unframe(0, 0, value)[1]].copy, Stamp("test", version))
     rows = DeltaTable(table_path(lake, "metrics")).to_pyarrow_table().select(SCHEMAS["metrics"].names)
     whole = [table_of(unframe(0, 0, value)[1]).to_pylist() for value in values]
     lacking = [{**row, **dict.fromkeys(NEW)} for part in whole[:2] for row in part]
@@ -366,7 +409,7 @@ def test_a_frame_of_a_later_version_is_refused(tmp_path: Path) -> None:
         with pa.ipc.new_stream(sink, strange.schema) as stream:
             stream.write_table(strange)
         with pytest.raises(StateError, match="routes has other columns than the table"):
-            RustWriter(str(tmp_path)).append("routes", [bytes(sink.getvalue())], Stamp("test", 1))
+            RustWriter(str(tmp_path)).append("routes", [bytes(sink.getvalue())].copy, Stamp("test", 1))
 
 
 def test_foreign_files_are_refused(tmp_path: Path) -> None:
@@ -423,6 +466,80 @@ def test_maintain_keeps_every_row(tmp_path: Path) -> None:
     rest = log[120:] or some_log(1, repeats=False)
     run(running, rest, 12)  # its tables are open at versions before the compaction
     assert sum(table_counts(f"{tmp_path}/lake").values()) >= sum(sum(c.values()) for c in before.values())
+
+
+def rows_of_batch(batch: int, number: int, count: int) -> Record:
+    """A frame of `routes` of one router's batch."""
+    columns: dict[str, list[Any]] = {field.name: [None] * count for field in SCHEMAS["routes"]}
+    columns |= {"broker": ["oslo"] * count, "batch": [batch] * count}
+    return 0, number, frame_of(7, "oslo", number, "routes", count, stream_of("routes", columns))
+
+
+def kept_for(folder: object, keep: str) -> Settings:
+    config = parse((TEXT % ("localhost:1", "lacuna", folder, folder)) + f"keep = {keep}\n")
+    return settle(config, 7, 2)
+
+
+def test_rows_are_deleted_when_they_are_older_than_the_days_to_keep(tmp_path: Path) -> None:
+    """Ten batches a day, maintained once a day, routes kept for three days; in between the tables are append-only."""
+    settings, running, lake = kept_for(tmp_path, "{routes = 3}"), archive(tmp_path), f"{tmp_path}/lake"
+    start, expired = datetime(2026, 5, 1, tzinfo=UTC), []
+    for day in range(6):
+        for k in range(10):
+            number = 10 * day + k
+            run(running, [rows_of_batch(number, number + 1, 2)], number)
+        expired.append(maintain(settings, 0, now=start + timedelta(days=day))["routes"].expired)
+        with pytest.raises(DeltaError, match=r"append[- ]only"):
+            DeltaTable(table_path(lake, "routes")).delete("batch < 1000")
+    assert expired == [0, 0, 0, 20, 20, 20]
+    left = DeltaTable(table_path(lake, "routes")).to_pyarrow_table().column("batch").to_pylist()
+    assert sorted(set(left)) == list(range(30, 60))
+    assert prepare(settings) is None, "marks and tables still belong together"
+
+
+def test_without_days_nothing_is_deleted_and_notes_of_another_life_do_not_count(tmp_path: Path) -> None:
+    running = archive(tmp_path)
+    run(running, [rows_of_batch(5, 1, 2)], 0)
+    late = datetime(2030, 1, 1, tzinfo=UTC)
+    assert maintain(settings_at(tmp_path), 0, now=late)["routes"].expired == 0
+    maintain(replace(kept_for(tmp_path, "1"), epoch=6), 0, now=late - timedelta(days=9))
+    assert maintain(kept_for(tmp_path, "1"), 0, now=late)["routes"].expired == 0
+    assert maintain(kept_for(tmp_path, "1"), 0, now=late + timedelta(days=2))["routes"].expired == 2
+
+
+def test_days_for_an_unknown_table_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"lake.keep = 'rows': there is no such table. Remedy: use some of decisions"):
+        check_keep(kept_for(tmp_path, "{rows = 3}").config)
+
+
+def test_a_table_of_an_earlier_version_becomes_append_only(tmp_path: Path) -> None:
+    run(archive(tmp_path), some_log(10), 0)
+    table = DeltaTable(table_path(f"{tmp_path}/lake", "routes"))
+    table.alter.set_table_properties({"delta.appendOnly": "false"})
+    prepare(settings_at(tmp_path))
+    assert DeltaTable(table_path(f"{tmp_path}/lake", "routes")).metadata().configuration["delta.appendOnly"] == "true"
+
+
+def test_an_append_goes_on_though_the_table_was_changed_meanwhile(tmp_path: Path) -> None:
+    """Maintenance changes a table's properties, with which a commit that has begun conflicts."""
+    lake = f"{tmp_path}/lake"
+    create_tables(lake)
+    writer, attempts = RustWriter(lake), []
+    stream = unframe(*rows_of_batch(1, 1, 2))[1]
+
+    def change() -> None:
+        DeltaTable(table_path(lake, "routes")).alter.set_table_properties({"delta.appendOnly": "false"})
+
+    def streams() -> Iterator[bytes]:
+        attempts.append(len(attempts))
+        if len(attempts) == 1:
+            maintainer = threading.Thread(target=change)
+            maintainer.start()
+            maintainer.join()
+        yield stream
+
+    writer.append("routes", streams, Stamp("life", 0))
+    assert table_counts(lake)["routes"] == 2 and attempts == [0, 1]
 
 
 def test_a_short_retention_spares_files_not_yet_committed(tmp_path: Path) -> None:

@@ -129,6 +129,39 @@ def test_channels_keep_the_partitions_that_they_were_given(tmp_path: Path) -> No
     assert adopt(config, 4, spread=Spread(links=9, records=9, deliveries=9)) == made
 
 
+IDS = {"subscribe": "A", "publish": "B", "deliveries": "C", "records": "D"}
+
+
+def test_a_topic_that_was_made_again_is_refused(tmp_path: Path) -> None:
+    """Its offsets begin again. Deliveries are not read by the queries; a Kafka without ids says nothing."""
+    config = config_at(tmp_path)
+    made = adopt(config, 2, topics=IDS)
+    assert adopt(config, 2, topics=IDS) == adopt(config, 2, topics=IDS | {"deliveries": "new"}) == made
+    assert adopt(config, 2) == made
+    with pytest.raises(
+        StateError, match=r"made again since the checkpoint was made: lacuna.publish. .*Remedy: name"
+    ) as error:
+        adopt(config, 2, topics=IDS | {"publish": "new"})
+    assert str(Path(config.lake.checkpoint) / FILE) in str(error.value)
+    assert adopt(config_at(tmp_path / "other"), 2, topics=IDS | {"publish": "new"}).epoch > made.epoch
+
+
+def test_a_checkpoint_without_ids_of_topics_is_taken(tmp_path: Path) -> None:
+    config = config_at(tmp_path)
+    made = adopt(config, 2)
+    assert adopt(config, 2, topics=IDS) == made
+
+
+@pytest.mark.parametrize("lacking", ["links", "records", "deliveries"])
+def test_fewer_partitions_than_the_router_writes_to_are_refused(tmp_path: Path, lacking: str) -> None:
+    config = config_at(tmp_path, config_text(CHAIN, '"auto"', regions="4"))
+    wide = Spread(links=2, records=3, deliveries=5)
+    adopt(config, 4, spread=wide)
+    narrow = dataclasses.replace(wide, **{lacking: 1})
+    with pytest.raises(StateError, match=rf"the topic lacuna.{lacking} has 1 partitions.*Remedy: add partitions"):
+        adopt(config, 4, spread=narrow)
+
+
 def test_only_borders_are_channels(tmp_path: Path) -> None:
     config = config_at(tmp_path, config_text(CHAIN, '"auto"', regions='[["b1", "b0"], ["b2", "b3"]]'))
     made = adopt(config, 2)

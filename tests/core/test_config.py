@@ -175,6 +175,15 @@ def test_kafka_and_lake_are_taken_over() -> None:
     assert config.lake == Lake("s3://l", "checkpoint", "spark")
 
 
+def test_copies_pace_and_days_are_taken_over() -> None:
+    config = parse(kafka('replication = 3\n[lake]\nevery = 60\nkeep = {routes = 7, "*" = 30.5}'))
+    assert (config.kafka.replication, config.lake.every) == (3, 60.0)
+    assert (config.lake.days_of("routes"), config.lake.days_of("rejects")) == (7.0, 30.5)
+    assert parse(lake("keep = 5")).lake.days_of("routes") == 5.0
+    plain = parse(GOOD)
+    assert (plain.kafka.replication, plain.lake.every, plain.lake.days_of("routes")) == (None, 1.0, None)
+
+
 # Bad ones: what is wrong, the text, where the error says it is, a part of the rule
 
 BAD: list[tuple[str, str, str, str]] = [
@@ -374,6 +383,14 @@ BAD: list[tuple[str, str, str, str]] = [
     ("an unknown key of the lake", lake('tables = "lake"'), "lake.tables", "no such key"),
     ("a path that is a number", lake("path = 5"), "lake.path", "non-empty string"),
     ("an empty checkpoint", lake('checkpoint = ""'), "lake.checkpoint", "non-empty string"),
+    ("no copies", kafka("replication = 0"), "kafka.replication", "number of copies"),
+    ("copies that are a truth value", kafka("replication = true"), "kafka.replication", "number of copies"),
+    ("half a copy", kafka("replication = 1.5"), "kafka.replication", "number of copies"),
+    ("a negative pace", lake("every = -1"), "lake.every", "seconds between two batches"),
+    ("a pace that is a text", lake('every = "1 minute"'), "lake.every", "seconds between two batches"),
+    ("no days", lake("keep = 0"), "lake.keep", "days for which rows are kept"),
+    ("days of a table that are a text", lake('keep = {routes = "7"}'), "lake.keep.routes", "days for which"),
+    ("days that are no number", lake("keep = nan"), "lake.keep", "days for which rows are kept"),
     ("an unknown writer", lake('writer = "java"'), "lake.writer", "no such writer"),
 ]
 

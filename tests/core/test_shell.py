@@ -32,7 +32,7 @@ from state.storage.rows import REGION, TABLES
 from state.strategies import negative_approx
 from streaming import sources
 from streaming import step as stage
-from streaming.schemas import SCHEMAS, read_parcel
+from streaming.schemas import MOST_ARROW, SCHEMAS, read_parcel
 from streaming.settings import Spread, settle
 from streaming.sources import COLUMNS, Sorter, sort_records
 from streaming.step import Step
@@ -780,7 +780,7 @@ def test_the_function_for_spark_takes_every_frame_and_keeps_its_state(monkeypatc
             end = {topic: len(shell.topics[topic]) for topic in shell._inputs()}
             parcels += [pd.DataFrame({"parcel": [row["parcel"]]}) for row in shell._sorted(end, shell.clock, None)]
             shell.read |= end
-        frames = list(take(key, iter(parcels), state))
+        frames = [frame for frame in take(key, iter(parcels), state) if frame["topic"].notna().all()]
         assert all(list(frame.columns) == list(stage.Record._fields) and len(frame) == 1 for frame in frames)
         written += [row for frame in frames for row in frame.to_dict("records")]
         forget()
@@ -848,11 +848,19 @@ def test_many_rows_travel_in_frames_of_a_few_thousand(monkeypatch: pytest.Monkey
 
 
 def test_output_is_handed_over_in_pieces_of_a_limited_size() -> None:
+    """Spark writes when it has gathered more than `MOST_ARROW` rows: empty ones follow each piece that is full."""
     records = [stage.Record("t", 0, b"", bytes(size)) for size in (3, 3, 3, 10, 1)]
-    pieces = list(stage.chunks(records, most=5))
-    assert [len(piece) for piece in pieces] == [2, 2, 1]
-    assert [record for piece in pieces for record in piece] == records
-    assert list(stage.chunks([])) == []
+    pieces = list(stage.gathered(records, most=5))
+    assert [len(piece) for piece in pieces] == [2, MOST_ARROW + 1, 2, MOST_ARROW + 1, 1]
+    kept = [piece for piece in pieces if piece["topic"].notna().all()]
+    assert [value for piece in kept for value in piece["value"]] == [record.value for record in records]
+    assert list(stage.gathered([])) == []
+
+
+def test_keys_and_headers_count_too() -> None:
+    long = [{"key": "k", "value": bytes(9)}]
+    records = [stage.Record("t", 0, bytes(9), b""), stage.Record("t", 0, b"", b"", long)] * 2
+    assert [len(piece) for piece in stage.gathered(records, most=18)] == [2, MOST_ARROW + 1, 2, MOST_ARROW + 1]
 
 
 def test_letters_go_to_the_partition_of_their_channel() -> None:

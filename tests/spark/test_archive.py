@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,17 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import TimestampType
 
+from access.offsets import trim
 from state.errors import InvariantError, LacunaError, StateError
 from state.storage.rows import TABLES
+from streaming import lake
 from streaming.archive import ArchiveQuery, archive_query, places, stopped_on_purpose
 from streaming.lake import WRITERS, Head, Load, Place, Stamp, Writer, table_counts, table_path
 from streaming.maintenance import maintain, rebuild
+from streaming.pipeline import Engine
+from streaming.restarts import JobFailed
 from streaming.schemas import SCHEMAS
+from streaming.service import Service
 from streaming.settings import Settings
 from tests.core.test_archive_plan import LATER, settings_at, value_of
 from tests.core.test_archive_tables import Crash, Record, abouts, counted, expected, rows_in, some_log
@@ -158,6 +164,82 @@ def check_in_spark(bench: Bench) -> None:
         assert "time" not in abouts(table) or isinstance(frame.schema["time"].dataType, TimestampType)
     described = bench.spark.sql(f"DESCRIBE TABLE delta.`{table_path(bench.where.lake, 'routes')}`").collect()
     assert {row["col_name"]: row["comment"] for row in described} == abouts("routes")
+
+
+def test_a_batch_that_is_too_large_for_the_driver_comes_in_slices(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lake, "MOST_HANDED", 3_000)
+    monkeypatch.setattr(lake, "MOST_SLICE", 20_000)
+    fetched: list[int] = []
+    fetch = lake.Rest.fetch
+
+    def counted_fetch(rest: lake.Rest, some: Sequence[lake.Packed]) -> list[bytes]:
+        fetched.append(sum(frame.size for frame in some))
+        return fetch(rest, some)
+
+    monkeypatch.setattr(lake.Rest, "fetch", counted_fetch)
+    bench.add(some_log(75, seed=4))
+    bench.done("rust")
+    assert bench.is_exact()
+    assert len(fetched) > 3 and max(fetched) <= 20_000
+
+
+# The field
+
+
+def test_a_new_archive_begins_where_the_topic_begins(bench: Bench) -> None:
+    """Retention has removed the beginning of the topic: what is left is archived, and it is said since when."""
+    bench.add([(0, number, value_of(7, "a>b", number + 1, "routes", 2)) for number in range(10)])
+    records = bench.settings.topics.records
+    trim(bench.settings.config.kafka.bootstrap, {(records, 0): 4})
+    bench.log = bench.log[4:]
+    said: list[str] = []
+    bench.done("rust", say=said.append)
+    assert bench.is_exact()
+    begins = rf"partition 0 of the topic {records} begins at offset 4: .* complete from 20\d\d-.* UTC on"
+    assert len(said) == 1 and re.match(begins, said[0])
+    bench.add([(0, 10, value_of(7, "a>b", 11, "routes", 2))])
+    bench.done("spark", say=said.append)
+    assert bench.is_exact() and len(said) == 1
+
+
+def test_an_archive_is_started_again_after_a_passing_error_of_the_lake(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = [OSError("the lake is away"), OSError("the lake is still away")]
+    append = lake.RustWriter.append
+
+    def fragile(writer: lake.RustWriter, *args: Any) -> None:
+        if failures:
+            raise failures.pop(0)
+        append(writer, *args)
+
+    monkeypatch.setattr(lake.RustWriter, "append", fragile)
+    bench.add(some_log(20, seed=6))
+    said: list[str] = []
+    service = Service(bench.settings, Engine(), router=False, say=said.append)
+    service.start()
+    try:
+        service.wait(lambda: service.degraded is not None)
+        service.wait(lambda: service.degraded is None)
+        service.wait(service.archived)
+    finally:
+        service.stop_queries()
+    assert bench.is_exact()
+    told = [text for text in said if "archive" in text and "starting" not in text]
+    assert [text.split(":")[0] for text in told] == ["degraded", "degraded", "the archive works again"]
+    assert "the lake is away" in told[0] and "in 1 s" in told[0] and "in 2 s" in told[1]
+
+
+def test_what_another_attempt_cannot_mend_stops_the_job(bench: Bench) -> None:
+    bench.add([(0, 0, value_of(7, "a>b", 1, "routes", 1)), (0, 1, value_of(7, "a>b", 3, "routes", 1))])
+    service = Service(bench.settings, Engine(), router=False)
+    service.start()
+    with pytest.raises(JobFailed, match="the archive stopped: the channel a>b of epoch 7 jumps from frame 1 to 3"):
+        service.wait(lambda: False)
+    with pytest.raises(JobFailed, match="jumps from frame 1 to 3"):
+        service.stop_queries()
 
 
 # Stopping

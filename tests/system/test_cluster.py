@@ -93,6 +93,7 @@ def run(job: Job, master: str) -> None:
     with process(log, *submit, *memory, *program, "--master", "submit", "--json", *keep) as submitted:
         wait_until(lambda: '"running": true' in log.read_text() or submitted.poll() is not None, "the job runs")
         assert submitted.poll() is None, log.read_text()[-3000:]
+        assert "StackOverflowError" in log.read_text(), "small stacks are noticed"
         send(job, changes)
         job.settle()
         send(job, publications)
