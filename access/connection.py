@@ -24,8 +24,8 @@ from state.protocol.events import MOST_BYTES
 LINGER_MS = 20
 BATCH_BYTES = 1 << 17
 COMPRESSION = "zstd"
-"""Small batches are what costs: with the defaults (0 ms, 16 KiB) 10,300 sends per second, with these 16,600. The
-checksum of a batch is computed in Python, byte by byte, so compressing first saves more than it takes.
+"""Small batches are what costs: with the defaults (0 ms, 16 KiB) 10,300 sends per second, with these 16,600. Both
+were measured without the package crc32c, when compressing first also saved on checksums in plain Python.
 """
 
 logging.getLogger("kafka").addHandler(logging.NullHandler())

@@ -2,7 +2,8 @@
 
 Spark's Python daemon runs a full garbage collection after every task, and the worker takes no other task before it
 ends. It visits every object in the worker: those of the imported libraries (a tenth of a second) and of every region
-that is held (a second for 100,000 subscriptions). The next stage of the same batch often waits for it.
+that is held (half a second for 10,000 subscriptions, on a busy machine). The next stage of the same batch often waits
+for it.
 
 So a worker freezes its objects (`gc.freeze`): a collection then visits only those made since. Frozen objects are freed
 as soon as nothing refers to them, but cycles among them are not found. To find those as well, everything is thawed and
