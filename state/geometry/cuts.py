@@ -329,7 +329,7 @@ class CutTree:
     >>> from state.geometry.boxes import Box
     >>> tree = CutTree(Box((0, 0), (1001, 1001)).keys())
     >>> s1 = Box((175, 180), (511, 681)).keys()
-    >>> tree.repaint(s1[None], NEGATIVE, 7, by_overlap=False)
+    >>> _ = tree.repaint(s1[None], NEGATIVE, 7, by_overlap=False)
     >>> tree.negative, tree.leaves(s1, 7)[1].tolist()
     (4, [[[175, 180], [511, 681]]])
     """

@@ -90,7 +90,7 @@ class NegativeTree:
 
     >>> from state.geometry.boxes import Box
     >>> space = NegativeTree(Box((0, 0), (1001, 1001)).keys(), by_overlap=False)
-    >>> space.cover(Box((175, 180), (511, 681)).keys())
+    >>> _ = space.cover(Box((175, 180), (511, 681)).keys())
     >>> space.count
     4
     """
