@@ -18,6 +18,7 @@ import msgspec
 
 from state.config import Config
 from state.protocol.arrivals import RANKS
+from state.protocol.commands import TICK
 from state.protocol.frame import Frame, read, rows_of
 from state.routing.cut import Regions
 from state.routing.region import Region
@@ -98,6 +99,13 @@ class Shell:
     def settle(self, **options: Any) -> None:
         while self.waiting():
             self.run_batch(**options)
+
+    def finish(self) -> None:
+        """Settle, and tick while a region has work left; no time passes, as none does at the end of a simulation."""
+        self.settle()
+        while any(self.region(part.name).working for part in self.settings.parts):
+            self.topic("control").append(Record(self.clock, TICK, b""))
+            self.settle()
 
     def _inputs(self) -> list[str]:
         return [self.settings.topics.of(name) for name in INPUTS]

@@ -177,7 +177,7 @@ def test_one_region_is_the_simulator(tmp_path_factory: pytest.TempPathFactory, d
         shell.send(timed)
         if data.draw(st.booleans()):
             shell.run_batch()
-    shell.settle()
+    shell.finish()
     out = tmp_path_factory.mktemp("simulated")
     simulate(config, iter(lines), out=out)
     tables = shell.tables()
