@@ -15,7 +15,7 @@ Answers come in order of arrival (see `boxindex`), so they do not depend on how 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,19 +46,27 @@ class BoxList:
         self._numbers: dict[Name, int] = {}
         self._free: list[int] = []
         self.last_removal = Removal(range(0), None)
-        self._fill(list(entries), sizes)
+        held = dict(entries)
+        boxes = np.concatenate([np.empty((0, 2, dims), np.int64), *held.values()])
+        self._fill(list(held), np.array([len(keys) for keys in held.values()], np.int64), boxes, sizes)
 
-    def _fill(self, entries: list[tuple[Name, Keys]], sizes: Sizes) -> None:
+    def _fill(self, names: Sequence[Name], counts: NDArray[np.int64], boxes: Keys, sizes: Sizes) -> None:
         """Take many entries at once: the index is built once, not box by box."""
-        counts = np.array([len(keys) for _, keys in entries], np.int64)
-        self._index = BoxIndex(
-            self._dims, np.concatenate([np.empty((0, 2, self._dims), np.int64), *(keys for _, keys in entries)]), sizes
-        )
-        self._numbers = {name: number for number, (name, _) in enumerate(entries)}
-        self._names = np.empty(len(entries), object)
-        self._names[:] = list(self._numbers)
+        self._index = BoxIndex(self._dims, boxes, sizes)
+        self._numbers = {name: number for number, name in enumerate(names)}
+        self._names = np.empty(len(names), object)
+        self._names[:] = names
         self._counts, self._first = counts, np.cumsum(counts) - counts
-        self._owners = np.repeat(np.arange(len(entries)), counts)
+        self._owners = np.repeat(np.arange(len(names)), counts)
+
+    def part(self, names: Sequence[Name]) -> BoxList:
+        """Return a list of some of the entries, in the order given."""
+        numbers = np.fromiter(map(self._numbers.__getitem__, names), np.int64, len(names))
+        counts = self._counts[numbers]
+        slots = np.repeat(self._first[numbers] + counts - np.cumsum(counts), counts) + np.arange(counts.sum())
+        part = BoxList(self._dims)
+        part._fill(names, counts, self._index.boxes[slots], Sizes())
+        return part
 
     def __len__(self) -> int:
         return len(self._numbers)

@@ -8,7 +8,8 @@ attributes, the most selective ones, and only those whose ranges meet the questi
 
 Two boxes that share a point share a cell, so nothing that could help to cover is ever left out, and the answer is the
 inner strategy's answer: exact where it is exact. Cells here only decide who is looked at, so boxes travel, and `hybrid`
-may be chosen link by link. `nodes` counts the candidates and what the inner strategy did with them.
+may be chosen link by link. `nodes` counts what the inner strategy did, and for each candidate what it takes to build
+that strategy on it.
 
 The inner strategy is built for one question and then forgotten, so it makes again what it would keep between questions:
 `negative` cuts up the space for each, `auto` only where `union` finds the question hard.
@@ -43,7 +44,9 @@ MOST, MOST_ASKED = 8, 32
 MOST_CELLS = 64
 """Boxes that become ranges one by one. More of them become the ranges of the box around them all."""
 MANY = 512
-"""Candidates for which an inner strategy is built: 2 to 5 ms, as much as `union` takes for some 200,000 of them."""
+"""Candidates for which an inner strategy is built: up to 5 ms, as much as `union` takes for some 200,000 of them."""
+LISTED, KEPT = 2, 20
+"""What it takes, in nodes, to list one candidate for an inner strategy; and if it keeps something of its own, too."""
 Build = Callable[[Space, BoxList], Strategy]
 
 
@@ -88,13 +91,13 @@ class Hybrid(Strategy):
         if len(places) > MANY:
             return ask(Union(self.space, self.active))
         names = self._in_order(places)
-        found = BoxList(self.space.dims, [(name, self.active.keys(name)) for name in names])
+        found = self.active.part(names)
         inner = self._inner(self.space, found)
-        if type(inner).added is not Strategy.added:  # it keeps something
-            for name in names:
-                inner.added(name, found.boxes(name))
+        keeps = type(inner).added is not Strategy.added
+        for name in names if keeps else ():
+            inner.added(name, found.boxes(name))
         verdict = ask(inner)
-        return replace(verdict, nodes=verdict.nodes + len(names))
+        return replace(verdict, nodes=verdict.nodes + len(names) * (KEPT if keeps else LISTED))
 
     def candidates(self, boxes: Boxes) -> list[Name]:
         """Return the active subscriptions that may share a point with these boxes, in order of arrival."""
