@@ -16,7 +16,9 @@ it comes back to 0 the union loses them: exactly those are returned, and they ar
     partly covered        some of it is gained: only that needs to travel
     merging               overlapping and adjacent ranges are one range of the union, by themselves
 
-A range is inserted in the time of two look-ups and the counts between its ends, whatever the size of the table.
+A range is inserted in the time of two look-ups and of the blocks of counts between its ends (`blocks`). A block in
+which the union does not change is not looked into: its counts are **lifted** together, by one number beside it, as a
+lower bound of them shows that none leaves 0 or comes back to it.
 """
 
 from __future__ import annotations
@@ -24,45 +26,80 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from state.curves.blocks import Blocks, Ints, insert, locate, remove
+from state.curves.blocks import ROOM, Blocks, Ints, insert, locate, remove
 from state.curves.hilbert import Ranges, append
 from state.errors import InvariantError
 from state.kernels import kernel
 
 NONE: Ranges = np.empty((0, 2), np.int64)
 """No ranges."""
+LIFT, LEAST = 0, 1
+"""Of each block: what is to be added to all its counts, and a lower bound of them without that."""
 
 
 @kernel
-def border(rows: Ints, order: Ints, head: Ints, size: Ints, count: int, after: int) -> int:
+def settle(rows: Ints, size: Ints, lifts: Ints, where: int) -> None:
+    """Add to the counts of a block what they were lifted by."""
+    lift = lifts[where, LIFT]
+    if lift != 0:
+        for i in range(size[where]):
+            rows[where, 1, i] += lift
+        lifts[where, LEAST] += lift
+        lifts[where, LIFT] = 0
+
+
+@kernel
+def border(rows: Ints, order: Ints, head: Ints, size: Ints, lifts: Ints, count: int, after: int) -> int:
     """Make sure that a count begins after this cell. The new count of blocks."""
     block, place = locate(rows, order, head, size, count, after)
     held = 0
+    where = order[max(block, 0)]
+    if count > 0:
+        settle(rows, size, lifts, where)
     if block >= 0:
-        if rows[order[block], 0, place] == after:
+        if rows[where, 0, place] == after:
             return count
-        held = rows[order[block], 1, place]
+        held = rows[where, 1, place]
+    lifts[where, LEAST] = 0 if count == 0 else min(lifts[where, LEAST], held)
+    if count > 0 and size[where] == ROOM:  # it is cut in two
+        lifts[order[count]] = lifts[where]
     return insert(rows, order, head, size, count, block, place, np.array((after, held), np.int64))[0]
 
 
 @kernel
-def unborder(rows: Ints, order: Ints, head: Ints, size: Ints, count: int, after: int) -> int:
+def unborder(rows: Ints, order: Ints, head: Ints, size: Ints, lifts: Ints, count: int, after: int) -> int:
     """Remove the border after this cell, if the counts on both sides are the same. The new count of blocks."""
     block, place = locate(rows, order, head, size, count, after)
-    before = 0
+    where, before = order[block], 0
+    settle(rows, size, lifts, where)
     if place > 0:
-        before = rows[order[block], 1, place - 1]
+        before = rows[where, 1, place - 1]
     elif block > 0:
-        where = order[block - 1]
-        before = rows[where, 1, size[where] - 1]
-    if before != rows[order[block], 1, place]:
+        other = order[block - 1]
+        before = rows[other, 1, size[other] - 1] + lifts[other, LIFT]
+    if before != rows[where, 1, place]:
         return count
+    if block + 1 < count and size[where] + size[order[block + 1]] <= ROOM // 2 + 1:  # they may be joined
+        settle(rows, size, lifts, order[block + 1])
+        lifts[where, LEAST] = min(lifts[where, LEAST], lifts[order[block + 1], LEAST])
     return remove(rows, order, head, size, count, block, place)
 
 
 @kernel
+def lifted(rows: Ints, order: Ints, size: Ints, lifts: Ints, block: int, end: int, by: int) -> int:
+    """Lift whole blocks from this one on, before `end`, while the union does not change in them; where that ends."""
+    while block < end:
+        where = order[block]
+        if lifts[where, LIFT] + lifts[where, LEAST] < (1 if by > 0 else 2):
+            break
+        lifts[where, LIFT] += by
+        block += 1
+    return block
+
+
+@kernel
 def change(
-    rows: Ints, order: Ints, head: Ints, size: Ints, count: int, ranges: Ranges, by: int
+    rows: Ints, order: Ints, head: Ints, size: Ints, lifts: Ints, count: int, ranges: Ranges, by: int
 ) -> tuple[int, Ranges, int]:
     """Add `by` (1 or -1) to the counts of sorted disjoint ranges.
 
@@ -72,41 +109,53 @@ def change(
     end = 0
     for k in range(len(ranges)):
         before, last = ranges[k, 0] - 1, ranges[k, 1]
-        count = border(rows, order, head, size, count, before)
-        count = border(rows, order, head, size, count, last)
+        count = border(rows, order, head, size, lifts, count, before)
+        count = border(rows, order, head, size, lifts, count, last)
         block, place = locate(rows, order, head, size, count, before)
-        after = before
-        while after != last:
+        until, stop = locate(rows, order, head, size, count, last)  # the counts from (block, place) to before there
+        while block < until or place < stop:
+            if place == 0 and block < until:
+                block = lifted(rows, order, size, lifts, block, until, by)
+                if block == until:
+                    continue
             where = order[block]
-            held = rows[where, 1, place] + by
-            if held < 0:
-                return count, changed[:0].copy(), -1
-            rows[where, 1, place] = held
-            first, after = after + 1, last
-            place += 1
-            if place == size[where]:
-                block, place = block + 1, 0
-            if block < count:
-                after = rows[order[block], 0, place]
-            if held == (1 if by > 0 else 0):
-                changed, end = append(changed, 0, end, first, after)
-        count = unborder(rows, order, head, size, count, last)
-        count = unborder(rows, order, head, size, count, before)
+            settle(rows, size, lifts, where)
+            least = rows[where, 1, 0] if place > 0 else rows[where, 1, 0] + by
+            for i in range(1, place):
+                least = min(least, rows[where, 1, i])
+            behind = stop if block == until else size[where]
+            for i in range(place, behind):
+                held = rows[where, 1, i] + by
+                if held < 0:
+                    return count, changed[:0].copy(), -1
+                rows[where, 1, i] = held
+                least = min(least, held)
+                if held == (1 if by > 0 else 0):
+                    after = rows[where, 0, i + 1] if i + 1 < size[where] else head[block + 1]
+                    changed, end = append(changed, 0, end, rows[where, 0, i] + 1, after)
+            for i in range(behind, size[where]):
+                least = min(least, rows[where, 1, i])
+            lifts[where, LEAST] = least
+            if block == until:
+                break
+            block, place = block + 1, 0
+        count = unborder(rows, order, head, size, lifts, count, last)
+        count = unborder(rows, order, head, size, lifts, count, before)
     return count, changed[:end].copy(), 0
 
 
 @kernel
-def held_at(rows: Ints, order: Ints, head: Ints, size: Ints, count: int, keys: Ints) -> NDArray[np.bool_]:
+def held_at(rows: Ints, order: Ints, head: Ints, size: Ints, lifts: Ints, count: int, keys: Ints) -> NDArray[np.bool_]:
     """For each key, whether the union holds it: one look-up."""
     out = np.empty(len(keys), np.bool_)
     for k in range(len(keys)):
         block, place = locate(rows, order, head, size, count, keys[k] - 1)
-        out[k] = block >= 0 and rows[order[block], 1, place] > 0
+        out[k] = block >= 0 and rows[order[block], 1, place] + lifts[order[block], LIFT] > 0
     return out
 
 
 @kernel
-def gaps_in(rows: Ints, order: Ints, head: Ints, size: Ints, count: int, ranges: Ranges) -> Ranges:
+def gaps_in(rows: Ints, order: Ints, head: Ints, size: Ints, lifts: Ints, count: int, ranges: Ranges) -> Ranges:
     """The parts of sorted disjoint ranges that the union does not hold."""
     out = np.empty((4, 2), np.int64)
     end = 0
@@ -116,7 +165,7 @@ def gaps_in(rows: Ints, order: Ints, head: Ints, size: Ints, count: int, ranges:
         while first <= last:
             held, until = 0, last
             if block >= 0:
-                held = rows[order[block], 1, place]
+                held = rows[order[block], 1, place] + lifts[order[block], LIFT]
                 place += 1
             else:
                 block, place = 0, 0
@@ -133,19 +182,20 @@ def gaps_in(rows: Ints, order: Ints, head: Ints, size: Ints, count: int, ranges:
 
 
 @kernel
-def edge_before(rows: Ints, order: Ints, head: Ints, size: Ints, count: int, key: int) -> int:
+def edge_before(rows: Ints, order: Ints, head: Ints, size: Ints, lifts: Ints, count: int, key: int) -> int:
     """The last cell of the union before `key`, or -1."""
     block, place = locate(rows, order, head, size, count, key - 2)
     if block < 0:
         return -1
-    return key - 1 if rows[order[block], 1, place] > 0 else rows[order[block], 0, place]
+    held = rows[order[block], 1, place] + lifts[order[block], LIFT]
+    return key - 1 if held > 0 else rows[order[block], 0, place]
 
 
 @kernel
-def edge_after(rows: Ints, order: Ints, head: Ints, size: Ints, count: int, key: int) -> int:
+def edge_after(rows: Ints, order: Ints, head: Ints, size: Ints, lifts: Ints, count: int, key: int) -> int:
     """The first cell of the union after `key`, or -1."""
     block, place = locate(rows, order, head, size, count, key)
-    if block >= 0 and rows[order[block], 1, place] > 0:
+    if block >= 0 and rows[order[block], 1, place] + lifts[order[block], LIFT] > 0:
         return key + 1
     if block < 0:
         block, place = 0, 0
@@ -173,6 +223,7 @@ class RangeTable:
     def __init__(self, rows: Ints | None = None) -> None:
         """Empty, or with the rows `(after, count)` of another."""
         self._blocks = Blocks(2, rows)
+        self._lifts = np.zeros((len(self._blocks.order), 2), np.int64)
 
     @classmethod
     def of(cls, ranges: Ranges) -> RangeTable:
@@ -195,11 +246,11 @@ class RangeTable:
         return self._change(ranges, -1)
 
     def _change(self, ranges: Ranges, by: int) -> Ranges:
-        blocks = self._blocks
-        blocks.make_room(2 * len(ranges) + 1)
-        blocks.count, changed, broken = change(
-            blocks.rows, blocks.order, blocks.head, blocks.size, blocks.count, ranges, by
-        )
+        self._blocks.make_room(2 * len(ranges) + 1)
+        more = len(self._blocks.order) - len(self._lifts)
+        if more:
+            self._lifts = np.concatenate((self._lifts, np.zeros((more, 2), np.int64)))
+        self._blocks.count, changed, broken = change(*self._arrays, ranges, by)
         if broken:
             raise InvariantError(
                 "a range is taken back that was not asked for. "
@@ -207,29 +258,35 @@ class RangeTable:
             )
         return changed
 
+    @property
+    def _arrays(self) -> tuple[Ints, Ints, Ints, Ints, Ints, int]:
+        """What kernels take."""
+        b = self._blocks
+        return b.rows, b.order, b.head, b.size, self._lifts, b.count
+
     def holds(self, keys: Ints) -> NDArray[np.bool_]:
         """For each key, whether the union holds it. O(log n) each."""
-        b = self._blocks
-        return held_at(b.rows, b.order, b.head, b.size, b.count, keys)
+        return held_at(*self._arrays, keys)
 
     def uncovered(self, ranges: Ranges) -> Ranges:
         """The parts of sorted disjoint ranges that the union does not hold: none means covered or subsumed."""
-        b = self._blocks
-        return gaps_in(b.rows, b.order, b.head, b.size, b.count, ranges)
+        if not self._blocks.count:
+            return ranges
+        return gaps_in(*self._arrays, ranges)
 
     def before(self, key: int) -> int:
         """The last cell of the union before `key`, or -1."""
-        b = self._blocks
-        return int(edge_before(b.rows, b.order, b.head, b.size, b.count, key))
+        return int(edge_before(*self._arrays, key))
 
     def after(self, key: int) -> int:
         """The first cell of the union after `key`, or -1."""
-        b = self._blocks
-        return int(edge_after(b.rows, b.order, b.head, b.size, b.count, key))
+        return int(edge_after(*self._arrays, key))
 
     def rows(self) -> Ints:
         """Everything, as an `(n, 2)` array: after which cell, which count."""
-        return self._blocks.flat()
+        b, rows = self._blocks, self._blocks.flat()
+        rows[:, 1] += np.repeat(self._lifts[b.order[: b.count], LIFT], b.size[b.order[: b.count]])
+        return rows
 
     def union(self) -> Ranges:
         """The union as sorted, disjoint, maximal ranges."""
@@ -245,6 +302,9 @@ class RangeTable:
     def check(self) -> None:
         """Raise `InvariantError` unless counts differ from their neighbours, none is negative, and the last is 0."""
         self._blocks.check()
+        for where in self._blocks.order[: self._blocks.count]:
+            if self._blocks.rows[where, 1, : self._blocks.size[where]].min() < self._lifts[where, LEAST]:
+                raise InvariantError("ranges: a count is below the bound kept for its block")
         rows = self.rows()
         counts = np.concatenate(([0], rows[:, 1]))
         if (counts < 0).any() or counts[-1] != 0 or (counts[1:] == counts[:-1]).any():

@@ -238,24 +238,48 @@ def search(
 
 
 @kernel
-def _insert(order: Slots, count: int, cells: Cells, slot: int) -> None:
-    at = _reach(order, count, cells, cells[slot], 0)
-    while at < count and not z_less(cells[slot], cells[order[at]]):
-        at += 1  # after its equals, which are earlier
-    for k in range(count, at, -1):
-        order[k] = order[k - 1]
-    order[at] = slot
+def _place(order: Slots, count: int, cells: Cells, slot: int) -> int:
+    """How many come before a slot: those whose points are before its own, and of its equals the earlier slots."""
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) >> 1
+        other = order[middle]
+        if z_less(cells[other], cells[slot]) or (other < slot and not z_less(cells[slot], cells[other])):
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 @kernel
-def _remove(order: Slots, count: int, cells: Cells, slot: int) -> bool:
-    at = _reach(order, count, cells, cells[slot], 0)
-    while at < count and order[at] != slot and not z_less(cells[slot], cells[order[at]]):
-        at += 1
-    if at == count or order[at] != slot:
-        return False
-    for k in range(at, count - 1):
-        order[k] = order[k + 1]
+def _insert(order: Slots, count: int, cells: Cells, slots: Slots) -> None:
+    """Insert slots that are in order. Each of the others moves at most once."""
+    end = count
+    for k in range(len(slots) - 1, -1, -1):
+        at = _place(order, end, cells, slots[k])
+        for j in range(end - 1, at - 1, -1):
+            order[j + k + 1] = order[j]
+        order[at + k] = slots[k]
+        end = at
+
+
+@kernel
+def _remove(order: Slots, count: int, cells: Cells, slots: Slots) -> bool:
+    """Take out slots that are in order; False if one is not there. Each of the others moves at most once."""
+    end = at = 0
+    for k in range(len(slots)):
+        place = _place(order, count, cells, slots[k])
+        if place == count or order[place] != slots[k]:
+            return False
+        if k == 0:
+            end = at = place
+        for j in range(at, place):
+            order[end] = order[j]
+            end += 1
+        at = place + 1
+    for j in range(at, count):
+        order[end] = order[j]
+        end += 1
     return True
 
 
@@ -263,8 +287,7 @@ class ZCurve:
     """The SFC array: slots of boxes in the order of their points on the curve.
 
     >>> curve = ZCurve(2, 3)
-    >>> for slot, cells in enumerate([(5, 5), (1, 7)]):
-    ...     curve.add(slot, np.array(cells))
+    >>> curve.add(np.arange(2), np.array([(5, 5), (1, 7)]))
     >>> [int(slot) for slot in curve.slots()]
     [1, 0]
     """
@@ -284,20 +307,21 @@ class ZCurve:
         self._order = np.zeros(len(self._cells), np.int64)
         self._order[: self._count] = _sorted(slots, self._cells)
 
-    def add(self, slot: int, cells: Cells) -> None:
-        """Add a point under a slot later than all others."""
-        if slot >= len(self._cells):
-            self._cells = np.concatenate((self._cells, np.zeros((slot + 1, self._axes), np.int64)))
-            self._order = np.concatenate((self._order, np.zeros(slot + 1, np.int64)))
-        self._cells[slot] = cells
-        _insert(self._order, self._count, self._cells, slot)
-        self._count += 1
+    def add(self, slots: Slots, cells: Cells) -> None:
+        """Add points under slots later than all others. O(n) in moves, O(log n) each in comparisons."""
+        last = int(slots.max(initial=0))
+        if last >= len(self._cells):
+            self._cells = np.concatenate((self._cells, np.zeros((last + 1, self._axes), np.int64)))
+            self._order = np.concatenate((self._order, np.zeros(last + 1, np.int64)))
+        self._cells[slots] = cells
+        _insert(self._order, self._count, self._cells, _sorted(slots, self._cells))
+        self._count += len(slots)
 
-    def remove(self, slot: int) -> None:
-        """Forget the point of a slot."""
-        if not _remove(self._order, self._count, self._cells, slot):
-            raise InvariantError(f"slot {slot} of a Z curve is removed but holds no point")
-        self._count -= 1
+    def remove(self, slots: Slots) -> None:
+        """Forget the points of these slots."""
+        if not _remove(self._order, self._count, self._cells, _sorted(slots, self._cells)):
+            raise InvariantError("a slot of a Z curve is removed that holds no point")
+        self._count -= len(slots)
 
     def follow(self, moved: Slots) -> None:
         """Give each point its new slot, `moved[slot]`. New slots are in the same order, so nothing is sorted. O(n)."""

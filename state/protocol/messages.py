@@ -116,17 +116,16 @@ class Unsubscribe:
         return False
 
 
-Range = tuple[int, int]
-"""A closed range of places on a curve."""
-
-
 @dataclass(frozen=True, slots=True)
 class RangeChange:
-    """Ask for `added` as well and for `removed` no longer, because of `name`. Each is sorted and disjoint."""
+    """Ask for `added` as well and for `removed` no longer, because of `name`. Each is sorted and disjoint.
+
+    There may be a hundred thousand of them, so they stay in the packed form in which they travel (`wire.pack_ranges`).
+    """
 
     name: Name
-    added: tuple[Range, ...]
-    removed: tuple[Range, ...]
+    added: bytes
+    removed: bytes
     cause: Cause | None = None
     hop: int = 0
 

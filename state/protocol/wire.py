@@ -20,6 +20,7 @@ from struct import unpack as unpack_numbers
 import msgspec
 import numpy as np
 
+from state.curves.hilbert import Ranges
 from state.filters.trees import Filter, pack_tree, unpack_tree
 from state.geometry.boxes import Boxes, stack, unstack
 from state.protocol.messages import (
@@ -28,7 +29,6 @@ from state.protocol.messages import (
     Message,
     Name,
     Publish,
-    Range,
     RangeChange,
     Stamp,
     Subscribe,
@@ -77,6 +77,7 @@ class PackedRangeChange(msgspec.Struct, array_like=True, tag=3):
 
 Packed = PackedSubscribe | PackedUnsubscribe | PackedPublish | PackedRangeChange
 
+RANGE_BYTES = 16
 EXPIRE, WORK, REBUILD = ".expire", ".work", ".rebuild"
 """Origins of inputs that are no message: time passed, a part of pending work was done, a rebuild was asked for."""
 
@@ -103,7 +104,7 @@ def pack(message: Message) -> Packed:
         case Unsubscribe(name, stamp, cause, hop):
             return PackedUnsubscribe(name, stamp, cause, hop)
         case RangeChange(name, added, removed, cause, hop):
-            return PackedRangeChange(name, pack_ranges(added), pack_ranges(removed), cause, hop)
+            return PackedRangeChange(name, added, removed, cause, hop)
 
 
 def unpack(packed: Packed, dims: int) -> Message:
@@ -120,8 +121,7 @@ def unpack(packed: Packed, dims: int) -> Message:
         case PackedUnsubscribe():
             return Unsubscribe(packed.name, packed.stamp, packed.cause, packed.hop)
         case PackedRangeChange():
-            added, removed = unpack_ranges(packed.added), unpack_ranges(packed.removed)
-            return RangeChange(packed.name, added, removed, packed.cause, packed.hop)
+            return RangeChange(packed.name, packed.added, packed.removed, packed.cause, packed.hop)
 
 
 def _pack_tree(tree: Filter | None) -> bytes | None:
@@ -152,12 +152,11 @@ def unpack_boxes(packed: bytes, dims: int) -> Boxes:
     return unstack(np.frombuffer(packed, "<i8").astype(np.int64).reshape(-1, 2, dims))
 
 
-def pack_ranges(ranges: tuple[Range, ...]) -> bytes:
-    """Return ranges as bytes."""
-    return np.array(ranges, "<i8").tobytes()
+def pack_ranges(ranges: Ranges) -> bytes:
+    """Return ranges as bytes, `RANGE_BYTES` each."""
+    return ranges.astype("<i8").tobytes()
 
 
-def unpack_ranges(packed: bytes) -> tuple[Range, ...]:
+def unpack_ranges(packed: bytes) -> Ranges:
     """Return the ranges that were packed."""
-    ends = np.frombuffer(packed, "<i8").tolist()
-    return tuple(zip(ends[::2], ends[1::2], strict=True))
+    return np.frombuffer(packed, "<i8").astype(np.int64).reshape(-1, 2)

@@ -7,11 +7,12 @@ from typing import Literal
 
 from state.filters.trees import Filter
 from state.geometry.boxes import Box, Boxes
-from state.protocol.messages import Cause, Change, Name, Range, RangeChange, Request, Subscribe, Unsubscribe
+from state.protocol.messages import Cause, Change, Name, RangeChange, Request, Subscribe, Unsubscribe
 from state.protocol.reasons import Reason, Trigger
+from state.protocol.wire import RANGE_BYTES
 
 Action = Literal["forward", "withhold", "promote", "cancel", "drop"]
-MOST_RANGES = 16_384
+MOST_BYTES = 16_384 * RANGE_BYTES
 """Ranges in one message: 256 KiB."""
 
 
@@ -21,8 +22,9 @@ class Reach:
 
     asked: int
     """The number of ranges of the subscription."""
-    added: tuple[Range, ...]
-    removed: tuple[Range, ...]
+    added: bytes
+    """Ranges that are news to the neighbour, packed; and those that it must forget."""
+    removed: bytes
     bridged: int = 0
     """Cells among them that nobody asked for."""
     partly: bool = False
@@ -31,10 +33,10 @@ class Reach:
     def messages(self, name: Name, cause: Cause | None, hop: int) -> tuple[RangeChange, ...]:
         """Return one message that makes and breaks at once, or several where a channel could not take it."""
         added, removed = self.added, self.removed
-        if len(added) + len(removed) <= MOST_RANGES:
+        if len(added) + len(removed) <= MOST_BYTES:
             return (RangeChange(name, added, removed, cause, hop),) if added or removed else ()
-        makes = [(added[k : k + MOST_RANGES], ()) for k in range(0, len(added), MOST_RANGES)]
-        breaks = [((), removed[k : k + MOST_RANGES]) for k in range(0, len(removed), MOST_RANGES)]
+        makes = [(added[k : k + MOST_BYTES], b"") for k in range(0, len(added), MOST_BYTES)]
+        breaks = [(b"", removed[k : k + MOST_BYTES]) for k in range(0, len(removed), MOST_BYTES)]
         return tuple(RangeChange(name, *change, cause, hop) for change in (*makes, *breaks))
 
 

@@ -12,7 +12,7 @@ off at any time: the rows stay, and the index is made from them. A pruned link p
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from state.matching.boxlist import BoxList
 from state.matching.extents import Extent, Extents
 from state.matching.pruned import Pruned
 from state.protocol.messages import Name, RangeChange, Unsubscribe
+from state.protocol.wire import unpack_ranges
 from state.routing.subscriptions import Subscription
 from state.space import Keys, Space
 from state.strategies.base import Dump
@@ -308,7 +309,7 @@ class RangeHeard(Heard):
         """Take a change of ranges. Those added must be new, those removed must be there."""
         if not isinstance(kept, RangeChange):
             raise InvariantError("the neighbour speaks in boxes, this broker listens for ranges")
-        added, removed = ranges_of(kept.added), ranges_of(kept.removed)
+        added, removed = unpack_ranges(kept.added), unpack_ranges(kept.removed)
         if cell_count(self.table.add(added)) != cell_count(added):
             raise InvariantError(f"ranges are asked for twice, because of {kept.name}. {OTHER_COPY}")
         self.table.remove(removed)
@@ -343,8 +344,3 @@ class RangeHeard(Heard):
         self.table.check()
         if (self.table.rows()[:, 1] > 1).any():
             raise InvariantError("a neighbour asked for a range twice")
-
-
-def ranges_of(pairs: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
-    """Return the ranges of a message as an array."""
-    return np.array(pairs, np.int64).reshape(-1, 2)

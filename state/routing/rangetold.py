@@ -50,11 +50,11 @@ from state.curves.ranges import NONE, RangeTable, difference
 from state.errors import InvariantError
 from state.geometry.boxes import Box, Boxes, stack
 from state.matching.boxlist import BoxList
-from state.protocol.messages import LOCAL, Cause, Name, Range, RangeChange, Request, Subscribe
+from state.protocol.messages import LOCAL, Cause, Name, RangeChange, Request, Subscribe
 from state.protocol.reasons import Reason
+from state.protocol.wire import RANGE_BYTES, pack_ranges, unpack_ranges
 from state.routing.certificates import Passive
 from state.routing.decision import Action, Decision, Reach, reason_of
-from state.routing.heard import ranges_of
 from state.routing.subscriptions import Subscriptions
 from state.routing.told import ToldDump
 from state.space import Keys, Space
@@ -69,11 +69,6 @@ def grid_of(space: Space, spec: Spec, where: str = "routing.strategy") -> Grid:
     """Return the grid of a specification. Raises `ConfigError` if it breaks a rule."""
     given = dict(spec.parameters)
     return Grid(space, given.get("bits"), given.get("cells", "equal"), given.get("dims"), where)
-
-
-def pairs_of(ranges: Ranges) -> tuple[Range, ...]:
-    """An array of ranges as a message has them."""
-    return tuple(zip(ranges[:, 0].tolist(), ranges[:, 1].tolist(), strict=True))
 
 
 class RangeTold:
@@ -150,7 +145,7 @@ class RangeTold:
         """Apply a request that arrived on another link. Return how that changes what the neighbour is told."""
         self._cause, self._hop = cause, request.hop
         if isinstance(request, RangeChange):
-            added, removed = ranges_of(request.added), ranges_of(request.removed)
+            added, removed = unpack_ranges(request.added), unpack_ranges(request.removed)
             reach = self._change(self.theirs, added, removed, 0)
             return [self._decision(request.name, (), origin, Reason.TAKEN_BACK, reach)]
         if origin != LOCAL:
@@ -191,7 +186,7 @@ class RangeTold:
         if self._gap > 1 and (len(gained) or len(lost)):
             gained, lost = self._bridge(gained, lost)
             extra += max(0, cell_count(gained) - news)
-        return Reach(len(added), pairs_of(gained), pairs_of(lost), extra if len(gained) else 0, partly)
+        return Reach(len(added), pack_ranges(gained), pack_ranges(lost), extra if len(gained) else 0, partly)
 
     def _bridge(self, gained: Ranges, lost: Ranges) -> tuple[Ranges, Ranges]:
         """The change of the union as the change of the union with small gaps bridged.
@@ -203,7 +198,7 @@ class RangeTold:
         for begin, end, inside, was in self._stretches(gained.tolist(), lost.tolist()):
             now += _bridged_between(begin, end, inside, self._gap)
             before += _bridged_between(begin, end, was, self._gap)
-        return difference(merge(ranges_of(now)), merge(ranges_of(before)))
+        return difference(*(merge(np.array(pairs, np.int64).reshape(-1, 2)) for pairs in (now, before)))
 
     def _stretches(
         self, gained: list[list[int]], lost: list[list[int]]
@@ -228,14 +223,14 @@ class RangeTold:
 
     def _decision(self, name: Name, boxes: Boxes, origin: str, reason: Reason, reach: Reach) -> Decision:
         action, why = _action(reach, reason)
-        witness = self._witness(reach.added, boxes) if action == "forward" else None
+        witness = self._witness(unpack_ranges(reach.added[:RANGE_BYTES]), boxes) if action == "forward" else None
         bound = 0.0 if action == "withhold" else None
         end = (reach, None, self._cause, self._hop)
         return Decision(action, name, origin, why, boxes, (), witness, reach.asked, None, bound, *end)
 
-    def _witness(self, added: tuple[Range, ...], boxes: Boxes) -> Box | None:
+    def _witness(self, added: Ranges, boxes: Boxes) -> Box | None:
         """A cell that the neighbour was not told of before; the part of it that was asked for, if there is any."""
-        cell = self.grid.box(added[0][0])
+        cell = self.grid.box(int(added[0, 0]))
         if cell is None:
             return None
         for box in boxes:
@@ -280,9 +275,9 @@ def bridged(ranges: Ranges, gap: int) -> Ranges:
     return np.stack((ranges[np.concatenate(([0], ends[:-1] + 1)), 0], ranges[ends, 1]), axis=1) if len(ends) else ranges
 
 
-def _bridged_between(begin: int, end: int, parts: list[list[int]], gap: int) -> list[Range]:
+def _bridged_between(begin: int, end: int, parts: list[list[int]], gap: int) -> list[tuple[int, int]]:
     """Ranges between two cells that are held (-1: there is none), and the bridges between all of these."""
-    found: list[Range] = []
+    found: list[tuple[int, int]] = []
     last = begin if begin >= 0 else None
     for first, until in [*parts, *([[end, end - 1]] if end >= 0 else [])]:
         if last is not None and 0 < first - last - 1 < gap:

@@ -60,7 +60,7 @@ from state.routing.subscriptions import Subscriptions
 from state.space import Keys, Space
 from state.strategies import Dump, Spec, Verdict
 
-PORTION = 64
+PORTION = 32
 """Subscriptions decided again, or looked at to be withdrawn, in one part of work."""
 MOST_NODES = 100_000
 """Candidates looked at (`Verdict.nodes`) after which a part of work ends early."""

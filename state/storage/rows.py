@@ -16,6 +16,7 @@ import numpy as np
 
 from state.protocol.events import Refused
 from state.protocol.messages import Name
+from state.protocol.wire import RANGE_BYTES
 from state.routing.counters import MOST_CELLS
 from state.routing.decision import Decision
 from state.routing.outcome import Decided, Ints, Measured, Outcome
@@ -326,8 +327,8 @@ def _reach(decision: Decision) -> Row:
         return {}
     return {
         "ranges": reach.asked,
-        "added": len(reach.added),
-        "removed": len(reach.removed),
+        "added": len(reach.added) // RANGE_BYTES,
+        "removed": len(reach.removed) // RANGE_BYTES,
         "bridged": min(reach.bridged, MOST_CELLS),
     }
 

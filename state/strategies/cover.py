@@ -60,13 +60,15 @@ class Cover(Slotted):
         if self._tree is not None:
             self._tree = Dominance(self.space.dims, slots, boxes)
 
-    def _add(self, slot: int, box: Keys) -> None:
+    def _add(self, slots: NDArray[np.int64], boxes: Keys) -> None:
         if self._tree is not None:
-            self._tree.add(slot, box)
+            for slot, box in zip(slots.tolist(), boxes, strict=True):
+                self._tree.add(slot, box)
 
-    def _remove(self, slot: int) -> None:
+    def _remove(self, slots: NDArray[np.int64]) -> None:
         if self._tree is not None:
-            self._tree.remove(slot)
+            for slot in slots.tolist():
+                self._tree.remove(slot)
 
     def _follow(self, moved: NDArray[np.int64]) -> None:
         if self._tree is not None:

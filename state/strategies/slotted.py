@@ -25,25 +25,24 @@ class Slotted(Strategy):
         """Begin anew with these boxes, in order of arrival."""
 
     @abstractmethod
-    def _add(self, slot: int, box: Keys) -> None:
-        """A box arrives in a slot later than all others."""
+    def _add(self, slots: NDArray[np.int64], boxes: Keys) -> None:
+        """Boxes arrive in slots later than all others."""
 
     @abstractmethod
-    def _remove(self, slot: int) -> None:
-        """The box of a slot goes."""
+    def _remove(self, slots: NDArray[np.int64]) -> None:
+        """The boxes of these slots go."""
 
     @abstractmethod
     def _follow(self, moved: NDArray[np.int64]) -> None:
         """Each box that lives has a new slot, `moved[slot]`, in the same order."""
 
     def added(self, name: Name, boxes: Boxes) -> None:
-        for slot in self.active.slots(name):
-            self._add(slot, self.active.table[slot])
+        slots = self.active.slots(name)
+        self._add(np.arange(slots.start, slots.stop), self.active.table[slots.start : slots.stop])
 
     def removed(self, name: Name, boxes: Boxes) -> None:
         slots, moved = self.active.last_removal
-        for slot in slots:
-            self._remove(slot)
+        self._remove(np.arange(slots.start, slots.stop))
         if moved is not None:
             self._follow(moved)
 

@@ -79,14 +79,16 @@ class Curve(Slotted):
         return np.array(point, np.int64)
 
     def _fill(self, slots: NDArray[np.int64], boxes: Keys) -> None:
-        cells = np.array([self._cells(keys) for keys in boxes], np.int64).reshape(len(slots), 2 * self.space.dims)
-        self.curve.fill(slots, cells)
+        self.curve.fill(slots, self._points(boxes))
 
-    def _add(self, slot: int, box: Keys) -> None:
-        self.curve.add(slot, self._cells(box))
+    def _points(self, boxes: Keys) -> Cells:
+        return np.array([self._cells(keys) for keys in boxes], np.int64).reshape(len(boxes), 2 * self.space.dims)
 
-    def _remove(self, slot: int) -> None:
-        self.curve.remove(slot)
+    def _add(self, slots: NDArray[np.int64], boxes: Keys) -> None:
+        self.curve.add(slots, self._points(boxes))
+
+    def _remove(self, slots: NDArray[np.int64]) -> None:
+        self.curve.remove(slots)
 
     def _follow(self, moved: NDArray[np.int64]) -> None:
         self.curve.follow(moved)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,7 +28,7 @@ from state.protocol.frame import (
     write,
 )
 from state.protocol.messages import Cause, Change, Name, Publish, RangeChange, Stamp, Subscribe, Unsubscribe
-from state.protocol.wire import Packed, pack, pack_point, unpack, unpack_point
+from state.protocol.wire import Packed, pack, pack_point, pack_ranges, unpack, unpack_point
 
 NAME = Name("oslo", "ann", "s1")
 BOXES = (Box((1, -2), (3, 4)), Box((5, 0), (9, 1)))
@@ -38,7 +39,13 @@ MESSAGES = [
     Unsubscribe(NAME, Stamp(None, 5, 3, 8)),
     Publish("p1", (1, -2), b'"x"', 5, "3:7", "rome", 2, 6, (("trace", b"\x00"),)),
     Unsubscribe(NAME, None, Cause(NAME, Change.EXPIRE, 8, 9), 3),
-    RangeChange(NAME, ((1, 2), (5, 5)), ((9, 12),), Cause(NAME, Change.REPLACE, 8, 9), 1),
+    RangeChange(
+        NAME,
+        pack_ranges(np.array([(1, 2), (5, 5)])),
+        pack_ranges(np.array([(9, 12)])),
+        Cause(NAME, Change.REPLACE, 8, 9),
+        1,
+    ),
 ]
 
 

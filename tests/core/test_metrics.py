@@ -203,7 +203,7 @@ def test_messages_are_counted_as_they_are_sent(data: st.DataObject) -> None:
             return super().deliver(direction)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decision_module, "MOST_RANGES", 2)
+        patch.setattr(decision_module, "MOST_BYTES", 32)
         patch.setattr("lacuna.simulate.Region", Counting)
         summary = simulate(config, lines, seed=1)
     assert summary["subscription_messages"] == len(received)

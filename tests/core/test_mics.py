@@ -15,10 +15,10 @@ from state.curves.ranges import RangeTable
 from state.errors import ConfigError, InvariantError
 from state.geometry.boxes import Box, Boxes
 from state.protocol.messages import LOCAL, Cause, Change, Name, RangeChange, Subscribe, Unsubscribe
-from state.protocol.wire import pack, unpack
+from state.protocol.wire import RANGE_BYTES, pack, pack_ranges, unpack, unpack_ranges
 from state.routing import decision as decision_module
 from state.routing.decision import Reach
-from state.routing.heard import RangeHeard, ranges_of
+from state.routing.heard import RangeHeard
 from state.routing.rangetold import RangeTold, bridged
 from state.routing.told import Told
 from state.storage.codec import decode, encode
@@ -88,7 +88,7 @@ def random_change(table: RangeTable, data: st.DataObject) -> RangeChange:
     removed = held[data.draw(st.integers(0, len(held))) :][:2]
     table.add(added)
     table.remove(removed)
-    return RangeChange(name("far"), tuple(map(tuple, added.tolist())), tuple(map(tuple, removed.tolist())))
+    return RangeChange(name("far"), pack_ranges(added), pack_ranges(removed))
 
 
 # Decisions
@@ -105,21 +105,25 @@ def one(told: RangeTold, boxes: Boxes | None, k: object = 1) -> tuple[str, str, 
 def test_forward_withhold_drop_cancel() -> None:
     told = told_of()
     action, reason, reach = one(told, box(0, 0, 4, 4), 1)
-    assert (action, reason, reach) == ("forward", "new ranges", Reach(1, ((0, 3),), ()))
+    assert (action, reason, reach) == ("forward", "new ranges", Reach(1, packed((0, 3)), b""))
     assert one(told, box(1, 1, 2, 2), 2)[:2] == ("withhold", "covered by ranges")
     assert one(told, box(0, 0, 8, 4), 3)[:2] == ("forward", "partly covered")
     assert one(told, None, 1)[:2] == ("drop", "unsubscribed")
-    assert one(told, None, 3) == ("cancel", "unsubscribed", Reach(0, (), told_lost(told, box(0, 0, 8, 4))))
+    assert one(told, None, 3) == ("cancel", "unsubscribed", Reach(0, b"", told_lost(told, box(0, 0, 8, 4))))
     assert one(told, None, 2)[0] == "cancel"
     assert len(told) == 0
 
 
-def told_lost(told: RangeTold, boxes: Boxes) -> tuple[tuple[int, int], ...]:
+def packed(*ranges: tuple[int, int]) -> bytes:
+    return pack_ranges(np.array(ranges, np.int64))
+
+
+def told_lost(told: RangeTold, boxes: Boxes) -> bytes:
     """The ranges of boxes that are not told any more."""
     ranges, _ = told.grid.ranges(np.stack([b.keys() for b in boxes]), 99)
     table = RangeTable()
     table.add(told.told())
-    return tuple(map(tuple, table.uncovered(ranges).tolist()))
+    return pack_ranges(table.uncovered(ranges))
 
 
 def test_a_replacement_makes_and_breaks_in_one_message() -> None:
@@ -148,29 +152,33 @@ def test_what_max_ranges_bridges_is_counted_and_taken_back() -> None:
     wide, few = told_of(), told_of(max_ranges=1)
     asked = one(wide, box(1, 3, 9, 2))[2]
     action, _, reach = one(few, box(1, 3, 9, 2))
-    assert (action, len(reach.added)) == ("forward", 1)
-    assert reach.bridged == cell_count(ranges_of(reach.added)) - cell_count(ranges_of(asked.added)) > 0
-    assert one(few, None) == ("cancel", "unsubscribed", Reach(0, (), reach.added))
+    assert (action, reach.added) == ("forward", reach.added[:RANGE_BYTES])
+    assert reach.bridged == cell_count(unpack_ranges(reach.added)) - cell_count(unpack_ranges(asked.added)) > 0
+    assert one(few, None) == ("cancel", "unsubscribed", Reach(0, b"", reach.added))
 
 
 def test_what_a_gap_bridges_is_counted() -> None:
     told = told_of(gap=64)
-    assert one(told, box(0, 0, 2, 2), 1)[2].added == ((0, 0),)
+    assert one(told, box(0, 0, 2, 2), 1)[2].added == packed((0, 0))
     last = one(told, box(14, 0, 2, 2), 2)[2]
-    assert (last.added, last.bridged) == (((1, 63),), 62)
-    assert one(told, None, 1) == ("cancel", "unsubscribed", Reach(0, (), ((0, 62),)))
+    assert (last.added, last.bridged) == (packed((1, 63)), 62)
+    assert one(told, None, 1) == ("cancel", "unsubscribed", Reach(0, b"", packed((0, 62))))
 
 
 def test_a_change_too_long_for_a_channel_is_several_messages_that_make_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decision_module, "MOST_RANGES", 2)
-    added, removed = ((0, 1), (3, 4), (6, 7)), ((10, 11),)
+    monkeypatch.setattr(decision_module, "MOST_BYTES", 2 * RANGE_BYTES)
+    added, removed = packed((0, 1), (3, 4), (6, 7)), packed((10, 11))
     messages = Reach(3, added, removed).messages(name(1), None, 1)
-    assert [(m.added, m.removed) for m in messages] == [(added[:2], ()), (added[2:], ()), ((), removed)]
-    assert Reach(1, (), ()).messages(name(1), None, 1) == ()
+    assert [(m.added, m.removed) for m in messages] == [
+        (packed((0, 1), (3, 4)), b""),
+        (packed((6, 7)), b""),
+        (b"", removed),
+    ]
+    assert Reach(1, b"", b"").messages(name(1), None, 1) == ()
 
 
 def test_a_change_of_ranges_travels_as_it_is() -> None:
-    change = RangeChange(name("é"), ((0, 3), (2**63 - 1, 2**63 - 1)), ())
+    change = RangeChange(name("é"), packed((0, 3), (2**63 - 1, 2**63 - 1)), b"")
     assert unpack(pack(change), 2) == change
 
 
@@ -180,15 +188,15 @@ def test_a_change_of_ranges_travels_as_it_is() -> None:
 def test_what_two_brokers_cannot_both_mean_stops() -> None:
     told = told_of()
     heard = RangeHeard(told.grid)
-    heard.apply(RangeChange(name(1), ((3, 5),), ()))
+    heard.apply(RangeChange(name(1), packed((3, 5)), b""))
     with pytest.raises(InvariantError, match="asked for twice"):
-        heard.apply(RangeChange(name(2), ((5, 6),), ()))
+        heard.apply(RangeChange(name(2), packed((5, 6)), b""))
     with pytest.raises(InvariantError, match="not asked for"):
-        heard.apply(RangeChange(name(2), (), ((40, 41),)))
+        heard.apply(RangeChange(name(2), b"", packed((40, 41))))
     with pytest.raises(InvariantError, match="speaks in boxes"):
         told.apply("b1", Subscribe(name(1), box(0, 0, 1, 1)), None)
     with pytest.raises(InvariantError, match="speaks in ranges"):
-        Told(SPACE, Spec("auto")).apply("b1", RangeChange(name(1), ((3, 5),), ()), None)
+        Told(SPACE, Spec("auto")).apply("b1", RangeChange(name(1), packed((3, 5)), b""), None)
 
 
 def test_a_wrong_count_is_noticed() -> None:

@@ -128,6 +128,40 @@ def test_a_wide_range_over_many_blocks() -> None:
     assert (table.remove(np.array([[0, 10_000]])) == gained).all()
 
 
+def test_counts_that_are_lifted_together_are_counts_cell_by_cell() -> None:
+    """Wide ranges over many blocks come and go among narrow ones."""
+    rng, cells = np.random.default_rng(5), 20_000
+    narrow = np.arange(0, cells, 8)[:, None] + np.array([[0, 3]])
+    table, counts = RangeTable.of(narrow), np.zeros(cells, np.int64)
+    for first, last in narrow.tolist():
+        counts[first : last + 1] += 1
+    asked: list[tuple[int, int]] = []
+    for k in range(400):
+        if asked and rng.random() < 0.45:
+            first, last = asked.pop(int(rng.integers(len(asked))))
+            changed, by = table.remove(np.array([[first, last]])), -1
+        else:
+            first, last = sorted(rng.integers(0, cells, 2).tolist()) if k % 2 else (k * 40, k * 40 + 90)
+            asked.append((first, last))
+            changed, by = table.add(np.array([[first, last]])), 1
+        before = counts > 0
+        counts[first : last + 1] += by
+        turned = np.flatnonzero(before != (counts > 0))
+        assert (
+            np.concatenate([np.arange(a, b + 1) for a, b in changed.tolist()] or [turned[:0]]).tolist()
+            == turned.tolist()
+        )
+        table.check()
+        assert (table.holds(np.arange(cells)) == (counts > 0)).all()
+        probe = int(rng.integers(cells))
+        held = np.flatnonzero(counts > 0)
+        assert table.after(probe) == min(held[held > probe], default=-1)
+        assert table.before(probe) == max(held[held < probe], default=-1)
+    steps = np.diff(np.concatenate(([0], counts, [0])))
+    expected = np.stack((np.flatnonzero(steps) - 1, np.cumsum(steps)[steps != 0]), axis=1)
+    assert table.rows().tolist() == expected.tolist()
+
+
 def test_blocks_that_disagree_with_their_directory_are_noticed() -> None:
     rows = np.stack((np.arange(1000), np.arange(1000)), axis=1)
     for damage in ("head", "size", "order", "rows"):
@@ -185,7 +219,7 @@ def test_there_is_room_when_every_block_is_full(data: st.DataObject) -> None:
     for k, part in enumerate(parts):
         full.rows[k], full.head[k] = part.T, part[0, 0]
     full.rows[-1, 1, -1] = 0
-    table._blocks = full
+    table._blocks, table._lifts = full, np.zeros((len(parts), 2), np.int64)
     wanted = data.draw(st.integers(1, 3 * blocks.ROOM))
     places = np.sort(
         np.random.default_rng(data.draw(st.integers(0, 99))).choice(size - 1, min(wanted, size - 1), False)

@@ -189,19 +189,20 @@ def test_a_spent_budget_ends_the_search() -> None:
 def test_points_come_and_go_and_stay_in_order() -> None:
     rng = np.random.default_rng(3)
     curve, held = ZCurve(4, 2), dict[int, Cell]()
-    for slot in range(300):
-        cells = rng.integers(0, 4, 4)
-        curve.add(slot, cells)
-        held[slot] = tuple(cells.tolist())
+    for first in range(0, 900, 3):
+        slots = np.arange(first, first + int(rng.integers(1, 4)))
+        cells = rng.integers(0, 4, (len(slots), 4))
+        curve.add(slots, cells)
+        held |= {slot: (*some,) for slot, some in zip(slots.tolist(), cells.tolist(), strict=True)}
         if rng.random() < 0.5:
-            gone = list(held)[int(rng.integers(len(held)))]
-            del held[gone]
-            curve.remove(gone)
+            gone = rng.permutation(list(held))[: int(rng.integers(1, 5))]
+            curve.remove(np.sort(gone))
+            held = {slot: some for slot, some in held.items() if slot not in gone}
         curve.check()
         assert curve.slots().tolist() == sorted(held, key=lambda s: (rank(held[s], 2), s))
-    gone = next(slot for slot in range(300) if slot not in held)
+    missing = next(slot for slot in range(300) if slot not in held)
     with pytest.raises(InvariantError):
-        curve.remove(gone)
+        curve.remove(np.array([missing]))
 
 
 def test_points_out_of_order_are_noticed() -> None:
