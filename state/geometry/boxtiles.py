@@ -195,19 +195,29 @@ def _nothing(dims: int, tile: int) -> Arrays:
 
 
 @kernel
+def _bytes(count: int) -> Codes:
+    """Room for so many bytes, and zeros up to whole words of 64, as `_gather` reads them."""
+    return np.zeros((count + 63) & ~63, np.uint8)
+
+
+@kernel
 def _gather(verdicts: Codes, found: Slots) -> int:
-    """Write the positions of bytes with the lowest bit set to `found`; return how many. Takes whole eights of bytes.
+    """Write the positions of bytes with the lowest bit set to `found`; return how many. Takes whole 64s of bytes.
 
     The low bits of eight bytes become one byte by a multiplication, so that 64 of them are a word of bits.
     """
     count = 0
     eights = verdicts.view(np.uint64)
-    for begin in range(0, len(eights), 8):
+    for b in range(0, len(eights), 8):
+        low = eights[b] | eights[b + 1] | eights[b + 2] | eights[b + 3]
+        high = eights[b + 4] | eights[b + 5] | eights[b + 6] | eights[b + 7]
+        if (low | high) & LOW_BITS == 0:  # most often
+            continue
         word = np.uint64(0)
-        for k in range(begin, min(begin + 8, len(eights))):
-            word |= ((eights[k] & LOW_BITS) * TO_TOP) >> np.uint64(56) << np.uint64(8 * (k - begin))
+        for k in range(8):
+            word |= ((eights[b + k] & LOW_BITS) * TO_TOP) >> np.uint64(56) << np.uint64(8 * k)
         while word != 0:
-            found[count] = 8 * begin + lowest_bit(word)
+            found[count] = 8 * b + lowest_bit(word)
             count += 1
             word &= word - ONE
     return count
@@ -219,14 +229,14 @@ def _mark(late: Codes, early: Codes, bounds: Codes, begin: int, end: int, marks:
 
     Writes them to `chosen`, counted from `begin`, and returns how many there are.
     """
-    some = marks[: end - begin]
+    some, padded = marks[: end - begin], marks[: (end - begin + 63) & ~63]
     some[:] = 1
-    marks[end - begin : (end - begin + 7) & ~7] = 0
+    padded[end - begin :] = 0
     for i in range(len(late)):
-        starts, ends = bounds[0, i, begin:end], bounds[3, i, begin:end]
+        starts, most, ends, least = bounds[0, i, begin:end], late[i], bounds[3, i, begin:end], early[i]
         for t in range(len(some)):
-            some[t] &= np.uint8((starts[t] <= late[i]) & (ends[t] >= early[i]))
-    return _gather(marks[: (end - begin + 7) & ~7], chosen)
+            some[t] &= np.uint8((starts[t] <= most) & (ends[t] >= least))
+    return _gather(padded, chosen)
 
 
 @kernel
@@ -237,22 +247,48 @@ def _judge(late: Codes, early: Codes, codes: Codes, bounds: Codes, t: int, fille
     """
     verdicts[:filled] = SURE
     verdicts[filled:] = NO
+    tile = codes.shape[2]
     for i in range(len(late)):
         if bounds[1, i, t] >= late[i]:
             starts, most = codes[0, i], late[i]
-            for k in range(len(verdicts)):
+            for k in range(tile):
                 verdicts[k] &= SURE if starts[k] < most else (DOUBTFUL if starts[k] == most else NO)
         if bounds[2, i, t] <= early[i]:
             ends, least = codes[1, i], early[i]
-            for k in range(len(verdicts)):
+            for k in range(tile):
                 verdicts[k] &= SURE if ends[k] > least else (DOUBTFUL if ends[k] == least else NO)
 
 
 @kernel
-def _set_bits(slots: Numbers, found: Slots, map_: Bits, summary: Bits) -> None:
-    """Set the bits of the slots at the positions `found`."""
-    for k in found:
-        slot = slots[k]
+def _confirm(
+    points: Keys, p: int, boxes: Keys, slots: Numbers, t: int, verdicts: Codes, found: Slots, some: int, doubtful: Slots
+) -> int:
+    """Keep those of the first `some` positions in `found` whose box holds the point `p`; return how many.
+
+    No branch depends on what is found, and no array is made (its counter would be a fence): so the next boxes, which
+    are seldom in a cache, are fetched while one is compared.
+    """
+    sure = doubts = 0
+    for k in range(some):
+        position = found[k]
+        found[sure] = doubtful[doubts] = position
+        certain = verdicts[position] == SURE
+        sure += certain
+        doubts += not certain
+    for k in range(doubts):
+        slot, holds = slots[t, doubtful[k]], True
+        for i in range(points.shape[1]):
+            holds &= (boxes[slot, 0, i] <= points[p, i]) & (points[p, i] < boxes[slot, 1, i])
+        found[sure] = doubtful[k]
+        sure += holds
+    return sure
+
+
+@kernel
+def _set_bits(slots: Numbers, t: int, found: Slots, count: int, map_: Bits, summary: Bits) -> None:
+    """Set the bits of the slots of a tile at the first `count` positions in `found`."""
+    for k in range(count):
+        slot = slots[t, found[k]]
         map_[slot >> 6] |= ONE << np.uint64(slot & 63)
         summary[slot >> 12] |= ONE << np.uint64((slot >> 6) & 63)
 
@@ -282,8 +318,9 @@ def _stab_all(points: Keys, boxes: Keys, alive: Bits, tiles: Arrays) -> tuple[Sl
     offsets, out = np.zeros(n + 1, np.int64), np.empty(4 * n + 16, np.int64)
     map_, summary = np.zeros(len(alive), np.uint64), np.zeros((len(alive) >> 6) + 1, np.uint64)
     tile = tiles.slots.shape[1]
-    at, verdicts, found = np.empty(d, np.uint8), np.empty(tile, np.uint8), np.empty(tile + 8, np.int64)
-    marks, chosen = np.empty(len(tiles.filled) + 8, np.uint8), np.empty(len(tiles.filled) + 8, np.int64)
+    at, verdicts = np.empty(d, np.uint8), _bytes(tile)
+    found, doubtful = np.empty(tile + 8, np.int64), np.empty(tile + 8, np.int64)
+    marks, chosen = _bytes(len(tiles.filled)), np.empty(len(tiles.filled) + 8, np.int64)
     count = 0
     for p in range(n):
         point = points[p]
@@ -295,12 +332,9 @@ def _stab_all(points: Keys, boxes: Keys, alive: Bits, tiles: Arrays) -> tuple[Sl
             for m in range(_mark(at, at, tiles.bounds, begin, end, marks, chosen)):
                 t = begin + chosen[m]
                 _judge(at, at, tiles.codes[t], tiles.bounds, t, tiles.filled[t], verdicts)
-                slots, kept = tiles.slots[t], 0
-                for k in range(_gather(verdicts, found)):
-                    position = found[k]
-                    found[kept] = position
-                    kept += verdicts[position] == SURE or holds(boxes[slots[position]], point)
-                _set_bits(slots, found[:kept], map_, summary)
+                some = _gather(verdicts, found)
+                kept = _confirm(points, p, boxes, tiles.slots, t, verdicts, found, some, doubtful)
+                _set_bits(tiles.slots, t, found, kept, map_, summary)
                 matched += kept
             begin = end
         if count + matched > len(out):
@@ -342,8 +376,8 @@ def _stab_any(points: Keys, boxes: Keys, alive: Bits, tiles: Arrays) -> NDArray[
     """For each point: does any box hold it?"""
     n, d = points.shape
     hit = np.zeros(n, np.bool_)
-    at, verdicts = np.empty(d, np.uint8), np.empty(tiles.slots.shape[1], np.uint8)
-    marks, chosen = np.empty(len(tiles.filled) + 8, np.uint8), np.empty(len(tiles.filled) + 8, np.int64)
+    at, verdicts = np.empty(d, np.uint8), _bytes(tiles.slots.shape[1])
+    marks, chosen = _bytes(len(tiles.filled)), np.empty(len(tiles.filled) + 8, np.int64)
     for p in range(n):
         hit[p] = _holds_any(points[p], boxes, alive, tiles, at, marks, chosen, verdicts)
     return hit
@@ -355,9 +389,9 @@ def _find(relation: int, q: Keys, first: bool, boxes: Keys, alive: Bits, tiles: 
     d = q.shape[1]
     map_, summary = np.zeros(len(alive), np.uint64), np.zeros((len(alive) >> 6) + 1, np.uint64)
     tile = tiles.slots.shape[1]
-    verdicts, found = np.empty(tile, np.uint8), np.empty(tile + 8, np.int64)
+    verdicts, found = _bytes(tile), np.empty(tile + 8, np.int64)
     lo, hi = np.empty(d, np.uint8), np.empty(d, np.uint8)
-    marks, chosen = np.empty(len(tiles.filled) + 8, np.uint8), np.empty(len(tiles.filled) + 8, np.int64)
+    marks, chosen = _bytes(len(tiles.filled)), np.empty(len(tiles.filled) + 8, np.int64)
     surest = SURE if relation != INSIDE else np.uint8(4)  # that a box meets q does not say that it lies in q
     best, matched, begin = 64 * len(alive), 0, 0
     for run in range(len(tiles.ends)):
@@ -383,7 +417,7 @@ def _find(relation: int, q: Keys, first: bool, boxes: Keys, alive: Bits, tiles: 
                     kept += 1
                     best = min(best, slot)
             if not first:
-                _set_bits(slots, found[:kept], map_, summary)
+                _set_bits(tiles.slots, t, found, kept, map_, summary)
             matched += kept
         begin = end
     if first:
