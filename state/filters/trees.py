@@ -53,7 +53,7 @@ FEW_TERMS = 16
 """So few terms are made disjoint in two orders, and the fewer boxes taken."""
 MOST_DEPTH = 32
 """A tree may be nested this deep ..."""
-MOST_PREDICATES = 1024
+MOST_PREDICATES = 512
 """... and hold this many predicates."""
 
 

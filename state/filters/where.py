@@ -66,7 +66,7 @@ from state.space import Attribute, Space, ValueRefused, Written
 MOST_TEXT = 1 << 16
 MOST_WORK = 6 * 1024 * 8
 """Steps that reading a filter may take, a microsecond each. They are counted beforehand, by what is written: a word, a
-value or a sign of a text; an object, a list or a value in JSON. 1,024 predicates as text fit, even as BETWEEN."""
+value or a sign of a text; an object, a list or a value in JSON. 512 predicates as text fit, even as BETWEEN."""
 TOKEN_STEPS, OBJECT_STEPS, LIST_STEPS, VALUE_STEPS = 8, 16, 8, 1
 TOKENS = re.compile(r"""'[^']*'|"[^"]*"|[\w.+-]+|[<>!]=|<>|\S""")
 MOST_OF_RANGES = 1024
