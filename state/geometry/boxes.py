@@ -100,6 +100,11 @@ def unstack(keys: Keys) -> Boxes:
     return tuple(Box.of(one) for one in keys)
 
 
+def hull(boxes: Keys) -> Keys:
+    """Return the smallest box around all of these, as an array."""
+    return np.stack((boxes[:, 0].min(axis=0), boxes[:, 1].max(axis=0)))
+
+
 @kernel_inline
 def meets(a: Keys, b: Keys) -> bool:
     """Do two `(2, d)` boxes share a point? Touching is not sharing."""

@@ -11,7 +11,7 @@ order of `passive`, and stored state gives that order back without saying it.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Container, Iterable
 from dataclasses import dataclass, field
 
 from state.errors import InvariantError
@@ -62,11 +62,9 @@ class Certificates:
         for name, entry in passive:
             self._enter(name, entry)
 
-    def add(self, name: Name, boxes: Boxes, origin: str, coverers: tuple[Name, ...]) -> Passive:
+    def add(self, name: Name, boxes: Boxes, origin: str, coverers: tuple[Name, ...]) -> None:
         """Note a new passive subscription."""
-        entry = Passive(boxes, origin, coverers)
-        self._enter(name, entry)
-        return entry
+        self._enter(name, Passive(boxes, origin, coverers))
 
     def _enter(self, name: Name, entry: Passive) -> None:
         self.passive[name] = entry
@@ -107,13 +105,9 @@ class Certificates:
         if not any(self._waits(name, one) for one in coverers):
             self.renew(name, tuple(dict.fromkeys(other if one == coverer else one for one in coverers)))
 
-    def leaning(self, name: Name) -> int:
-        """Return how many passive subscriptions lean on what was told last under this name."""
-        return len(self._leaning.get(name, ()))
-
-    def dependants(self, name: Name) -> list[Name]:
+    def dependants(self, name: Name) -> Collection[Name]:
         """Return those who lean on what was told last under this name."""
-        return list(self._leaning.get(name, ()))
+        return self._leaning.get(name, ())
 
     def leave(self, name: Name, shape: Leaving) -> None:
         """Let a shape leave; all who lean on it wait. An earlier one that is still leaving goes with it."""

@@ -7,7 +7,7 @@ makes its rows.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Literal
 
 from state.protocol.messages import Request
@@ -49,12 +49,9 @@ class Counters:
 
     def considered(self, run: Run, index: Ints, broker: str, link: str, wanted: Mask, false: Mask) -> None:
         """Count publications that were considered for a link, those that went, and those that nobody asked for."""
-        for item, (goes, falsely) in self._by_item(run, index, wanted, false):
-            counts = self.of(item, broker, link)
-            counts["publications"] += len(goes)
-            counts["forwarded"] += (forwarded := int(goes.sum()))
-            counts["stopped"] += len(goes) - forwarded
-            counts["false_forwards"] += int(falsely.sum())
+        which = {"publications": None, "forwarded": wanted, "stopped": ~wanted, "false_forwards": false}
+        for what, mask in which.items():
+            self.each(what, run, index, broker, link, mask)
 
     def each(self, what: str, run: Run, index: Ints, broker: str, link: str, which: Mask | None = None) -> None:
         """Count publications of a run, or those of them that a mask chooses."""
@@ -65,14 +62,6 @@ class Counters:
             return
         for item in run.items[chosen].tolist():
             self.of(item, broker, link)[what] += 1
-
-    def _by_item(self, run: Run, index: Ints, *masks: Mask) -> Iterator[tuple[int, tuple[Mask, ...]]]:
-        """Split masks over publications by item where every item is measured; otherwise give them whole."""
-        if self.measure != "item":
-            yield 0, masks
-            return
-        for k, item in enumerate(run.items[index].tolist()):
-            yield item, tuple(mask[k : k + 1] for mask in masks)
 
 
 def count_decision(counts: Counter[str], decision: Decision) -> None:

@@ -49,7 +49,7 @@ from typing import Any
 from state.curves.hilbert import Ranges
 from state.errors import InvariantError
 from state.filters.trees import Filter
-from state.geometry.boxes import Box, Boxes, stack, volume
+from state.geometry.boxes import Box, Boxes, contains, hull, stack, volume
 from state.matching.boxlist import BoxList
 from state.matching.extents import Extent, Extents
 from state.protocol.messages import Cause, Name, RangeChange, Request, Subscribe, Unsubscribe
@@ -374,7 +374,7 @@ class Told:
         if not shape.waiting:
             self._certificates.stay(name)
             return decision
-        around = _hull((*decision.boxes, *shape.boxes))
+        around = Box.of(hull(stack((*decision.boxes, *shape.boxes), self.space.dims)))
         shape.boxes, shape.tree = (around,), None
         return replace(decision, around=around)
 
@@ -412,7 +412,7 @@ class Told:
 
     def _near(self, name: Name, most: int) -> list[Name]:
         """The active ones that the boxes of this one may cover; of more than `most`, at least so many."""
-        return self.active.inside(_hull(self.active.boxes(name)).keys(), most)
+        return self.active.inside(hull(self.active.keys(name)), most)
 
     def _covers(self, name: Name, other: Name) -> bool:
         """Return whether one active subscription contains another, by all its boxes together."""
@@ -421,8 +421,9 @@ class Told:
 
     def _withdraw(self, name: Name, coverer: Name) -> list[Decision]:
         """Take back what another covers. Those who lean on it lean on that one, at once unless they are many."""
-        if self._certificates.leaning(name) <= PORTION:
-            for dependant in self._certificates.dependants(name):
+        dependants = self._certificates.dependants(name)
+        if len(dependants) <= PORTION:
+            for dependant in list(dependants):
                 self._certificates.rename(dependant, name, coverer)
         boxes, origin = self.active.boxes(name), self.origins[name]
         verdict = Verdict(True, Reason.COVERED_BY_A_LATER_ONE, (coverer,))
@@ -461,16 +462,8 @@ class Told:
                 raise InvariantError(f"rule (C): the certificate of {name} does not cover it")
 
 
-def _hull(boxes: Boxes) -> Box:
-    """The smallest box around all of these."""
-    return Box(
-        tuple(min(ends) for ends in zip(*(box.lo for box in boxes), strict=True)),
-        tuple(max(ends) for ends in zip(*(box.hi for box in boxes), strict=True)),
-    )
-
-
 def _contains(outer: Boxes, inner: Boxes) -> bool:
     """Return whether each inner box lies in one of the outer ones; not looked at where there are many."""
     if len(outer) * len(inner) > PORTION:
         return False
-    return all(any(_hull((one, other)) == one for one in outer) for other in inner)
+    return all(any(contains(one.keys(), other.keys()) for one in outer) for other in inner)

@@ -32,7 +32,7 @@ from state.curves.cells import Grid
 from state.curves.hilbert import Cells, Ranges
 from state.curves.rangeindex import RangeIndex
 from state.errors import InvariantError
-from state.geometry.boxes import Boxes, stack
+from state.geometry.boxes import Boxes, hull, stack
 from state.matching.boxlist import BoxList
 from state.protocol.messages import Name
 from state.space import Space
@@ -112,7 +112,7 @@ class Hybrid(Strategy):
     def _ranges(self, cells: Cells, most: int) -> Ranges:
         """Return at most so many ranges that hold all of these boxes of cells."""
         if len(cells) > MOST_CELLS:
-            cells = np.stack((cells[:, 0].min(axis=0), cells[:, 1].max(axis=0)))[None]
+            cells = hull(cells)[None]
         return self._grid.curve.outer_ranges(cells, most)[0]
 
     def _in_order(self, places: list[int]) -> list[Name]:

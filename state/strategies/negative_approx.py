@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from state.errors import InvariantError, StateError
 from state.geometry.attributed import Attributed, Select
-from state.geometry.boxes import Box, Boxes, meets, stack
+from state.geometry.boxes import Box, Boxes, hull, meets, stack
 from state.geometry.cover import subtract_all
 from state.geometry.cuts import NEGATIVE
 from state.matching.boxlist import BoxList
@@ -141,7 +141,7 @@ class NegativeApprox(Strategy):
 
     def _uncover(self, kept: Attributed, number: int, boxes: Keys, waiting: dict[Name, None]) -> None:
         """Give back what was attributed to a cancelled one; those that wait for their turn in `kept` get none of it."""
-        kept.give_back(number, np.stack((boxes[:, 0].min(axis=0), boxes[:, 1].max(axis=0))))
+        kept.give_back(number, hull(boxes))
         looks = LOOKS
         for keys in boxes if self._repairs else ():
             slots = self.active.meeting(keys)

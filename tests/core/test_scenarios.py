@@ -28,6 +28,7 @@ from state.protocol.arrivals import Arrival, Channel
 from state.protocol.commands import Tick
 from state.protocol.events import Context, Reject, read_line
 from state.protocol.messages import LOCAL, Publish
+from state.protocol.wire import unpack_ranges
 from state.routing.decision import Decision
 from state.routing.link import Setup
 from state.routing.outcome import Outcome
@@ -151,7 +152,7 @@ class Stage:
             text += " at " + " ".join(f"{name}={_brief(ends)}" for name, ends in where.items())
         if d.ranges:
             news = (("+", d.ranges.added), ("-", d.ranges.removed))
-            text += "".join(f" {sign}{_ranges(ranges)}" for sign, ranges in news if ranges)
+            text += "".join(f" {sign}{_ranges(unpack_ranges(packed).tolist())}" for sign, packed in news if packed)
         self.lines.append(text)
 
     # machinery
