@@ -21,6 +21,8 @@ from state.errors import InvariantError
 from state.kernels import kernel
 
 Ints = NDArray[np.int64]
+MOST_SPARE = 1024
+"""Blocks by which the arrays grow at most unless more are needed: they are cleared, 4 MB in two columns."""
 ROOM = 256
 """Rows of a block: moving half of them takes about as long as searching the directory of a table of 100,000."""
 
@@ -135,7 +137,7 @@ class Blocks:
         need = self.count + min(more, self.count + more // (ROOM // 2) + 1)
         if need <= space:
             return
-        extra = max(space // 8, need - space)
+        extra = max(min(space // 8, MOST_SPARE), need - space)
         # In place: the memory of a large array is mapped anew, not copied, and nothing else refers to it.
         self.rows.resize((space + extra, *self.rows.shape[1:]), refcheck=False)
         self.order = np.concatenate((self.order, np.arange(space, space + extra)))

@@ -297,6 +297,21 @@ class Curve:
         # The kernel takes seconds to compile: one layout in memory, one compilation.
         return descend_all(np.ascontiguousarray(boxes), self.bits, self.dims * level, most)
 
+    def _deepest(self, boxes: Cells, most: int) -> tuple[Ranges, int]:
+        """The ranges of boxes at the deepest level at which no box has more than `most` halves, and that level.
+
+        If single cells are too many, the levels are tried from the top: each costs more than all before it.
+        """
+        found, ends = self._descended(boxes, self.bits, most)
+        if ends[-1] >= 0:
+            return found, self.bits
+        for level in range(self.bits):
+            deeper, ends = self._descended(boxes, level, most)
+            if ends[-1] < 0:
+                return found, level - 1
+            found = deeper
+        return found, self.bits - 1
+
     def outer_ranges(self, boxes: Cells, most: int) -> tuple[Ranges, int]:
         """At most `most` ranges that hold all cells of all boxes; and how many other cells they hold.
 
@@ -306,10 +321,7 @@ class Curve:
         """
         room = max(LEAST_ROOM, ROOM * most)
         room = max(SHARE, min(room, BOXES * room // max(1, len(boxes))))
-        for level in range(self.bits, -1, -1):
-            found, ends = self._descended(boxes, level, room)
-            if ends[-1] >= 0:
-                break
+        found, level = self._deepest(boxes, room)
         exact = merge(found) if len(boxes) > 1 else found
         ranges = bridge_smallest(exact, most)
         asked = cell_count(exact) if level == self.bits else sum(box_cells(box) for box in boxes.tolist())
