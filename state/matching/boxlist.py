@@ -152,7 +152,7 @@ class BoxList:
         self._owners = owners
         held = np.fromiter(self._numbers.values(), np.int64, len(self._numbers))
         self._first[held] = moved[self._first[held]]
-        if len(held) * 4 < len(self._names):
+        if len(held) * 16 < len(self._names):  # seldom, as it looks at each name
             self._renumber(held)
 
     def _renumber(self, held: NDArray[np.int64]) -> None:
