@@ -182,7 +182,7 @@ def test_rows_are_decoded_a_chunk_at_a_time_and_none_is_lost_or_doubled(
 # Exactly once
 
 
-@settings(max_examples=8)
+@settings(max_examples=4)
 @given(st.lists(st.one_of(st.none(), st.integers(0, 5)), min_size=4, max_size=8), st.integers(0, 99))
 def test_exactly_once_through_crashes(tmp_path_factory: Any, crashes: list[int | None], seed: int) -> None:
     """Batches that die before any table, between any two, or after all; each is replayed by a new process."""

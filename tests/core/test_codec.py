@@ -68,7 +68,7 @@ def test_every_strategy_round_trips(table: str) -> None:
         check_round_trip(broker)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.data())
 def test_every_history_round_trips(data: st.DataObject) -> None:
     """Boolean filters, revisions, replaced and cancelled subscriptions, at every broker."""

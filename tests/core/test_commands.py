@@ -156,7 +156,7 @@ def test_a_link_that_is_commanded_prunes_as_one_that_is_configured_so(
             assert same_learned(one, other) and one.sizes() == other.sizes()
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.data())
 def test_deliveries_do_not_depend_on_commands(data: st.DataObject) -> None:
     """Any strategy, ranges among them; links are switched and rebuilt at any time."""
@@ -188,7 +188,7 @@ def overrides(shell: Shell) -> dict[str, Override | None]:
     return {f"{a}>{b}": shell.region(a).brokers[a].links[b].override for a, b in directions}
 
 
-@settings(max_examples=15)
+@settings(max_examples=7)
 @given(st.data())
 def test_commands_survive_crashes_and_orders(data: st.DataObject) -> None:
     """The same batches, repeated, shuffled and by new workers: the same rows, overrides and pruned tables."""

@@ -190,7 +190,7 @@ def corner_staircase(count: int) -> Keys:
 HARD: dict[str, tuple[Keys, int]] = {
     "bands": (bands(3000), 3),
     "crossing 2": (crossing(1500, 2), 3),
-    "crossing 3": (crossing(1000, 3), 5),
+    "crossing 3": (crossing(400, 3), 5),
     "grid 2": (grid(50, 2), 40),
     "grid 3": (grid(14, 3), 40),
     "grid 4": (grid(7, 4), 40),

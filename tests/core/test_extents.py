@@ -71,7 +71,7 @@ def withheld_by(told: Told) -> list[Filter]:
     return [told.trees.get(n) or of_boxes(entry.boxes, told.space) for n, entry in told.passive.items()]
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.data())
 def test_metrics_say_what_is_heard_and_what_is_withheld(data: st.DataObject) -> None:
     """After every event, on every link of any strategy that has filters; and again from stored state."""

@@ -191,7 +191,7 @@ def test_state_in_other_cells_is_refused() -> None:
         other.region("b0")
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.data())
 def test_a_new_checkpoint_rebuilds_everything_from_the_topics(data: st.DataObject) -> None:
     """Stop, fit, an empty checkpoint: a later epoch. Subscriptions are read again, the old life's letters are not."""

@@ -92,7 +92,7 @@ boxes = st.builds(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.data())
 def test_no_message_uncovers_what_is_asked_for(data: st.DataObject) -> None:
     covering = data.draw(st.sampled_from(("lazy", "active")))

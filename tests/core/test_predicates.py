@@ -27,7 +27,7 @@ def expected(kept: dict[Name, Filter]) -> list[tuple[int, Name]]:
 
 
 @pytest.mark.parametrize("counted", ["few", "all"])
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_any_history_is_matched_exactly(counted: Counted, data: st.DataObject) -> None:
     with pytest.MonkeyPatch.context() as patch:

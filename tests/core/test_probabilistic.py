@@ -340,7 +340,7 @@ PROBABILISTIC = [
 ]
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.data())
 def test_histories_keep_the_rules_and_storing_changes_nothing(data: st.DataObject) -> None:
     config = data.draw(configs(PROBABILISTIC))

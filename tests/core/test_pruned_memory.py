@@ -29,7 +29,7 @@ from state.storage.codec import decode, encode
 from state.strategies import Spec
 from tests.core.naive import name
 
-FILTERS = 200
+FILTERS = 100
 SPACE = parse(AUCTIONS + '[overlay]\nbrokers = ["hub"]\n').space
 
 

@@ -327,7 +327,7 @@ PRUNED = [
 ]
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.data())
 def test_deliveries_do_not_depend_on_pruning(data: st.DataObject) -> None:
     config = data.draw(configs(PRUNED))

@@ -75,7 +75,7 @@ def check_covering(overlay: Overlay) -> None:
                 assert not exact or not uncovered[active].any(), "rule (N): exactly that"
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(st.data())
 def test_quiet_overlay_delivers_exactly_what_matches(data: st.DataObject) -> None:
     config = data.draw(configs())
@@ -104,7 +104,7 @@ def test_a_promotion_takes_back_what_it_covers_also_where_another_changes_its_sh
     overlay.region.check()
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.data())
 def test_filters_beyond_the_limit_of_boxes_are_delivered_exactly(data: st.DataObject) -> None:
     """What travels is generalised to two boxes; what is delivered is not, also from stored state."""
@@ -128,7 +128,7 @@ def reload(overlay: Overlay) -> None:
         brokers[name].version = broker.version  # kept in the head of a region
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(st.data())
 def test_any_cut_into_steps_gives_the_same(data: st.DataObject) -> None:
     """Runs of publications, requests between them, renewals and repeats: however they fall into steps and runs."""
@@ -199,7 +199,7 @@ def states(overlay: Overlay) -> dict[str, dict[str, bytes]]:
     return {name: encode(broker) for name, broker in overlay.region.brokers.items()}
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(st.data())
 def test_standing_subscription_misses_nothing_in_any_interleaving(data: st.DataObject) -> None:
     """Make before break: others come, change and go in random order while publications pass; one stands throughout."""
@@ -250,7 +250,7 @@ def test_what_expires_in_an_interleaved_run_waits_on_the_channels_like_everythin
 WIDE: list[Event] = [{}, {"x": [5, 7]}, {"x": [0, 5]}, {"x": [2, None]}, {"x": [3, 4], "y": [0, 7]}, {"y": [2, 6]}]
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(st.data())
 def test_make_before_break_in_every_interleaving(data: st.DataObject) -> None:
     """A small subscription that wide ones cover while they come, change and go; publications hit it all the time."""
@@ -308,7 +308,7 @@ def test_after_any_interleaving_the_overlay_is_as_if_it_had_been_quiet(data: st.
     assert sorted(overlay.deliveries) == sorted(expected)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.data())
 def test_storing_the_state_between_any_two_steps_changes_nothing(data: st.DataObject) -> None:
     """Decisions do not depend on whether the state was held in memory or encoded and decoded in between."""
@@ -347,7 +347,7 @@ def test_unsubscribing_everything_leaves_nothing(data: st.DataObject) -> None:
             assert negative is None or cells(negative.rectangles()).all()
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.data())
 def test_exact_strategies_agree_on_every_decision(data: st.DataObject) -> None:
     """What is forwarded, withheld, promoted is the same under all exact strategies with lazy covering."""

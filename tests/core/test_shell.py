@@ -88,7 +88,7 @@ def test_one_event_at_a_time_is_what_the_oracle_says_in_every_cut(data: st.DataO
     shell.check()
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.data())
 def test_batches_that_mix_requests_and_publications_are_what_the_oracle_says(data: st.DataObject) -> None:
     """In one region a request is in force at once: any batches, and brute force agrees with every single delivery."""
@@ -145,7 +145,7 @@ def test_mixed_batches_across_regions_lose_nothing_and_invent_nothing(data: st.D
     shell.check()
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.data())
 def test_any_cut_of_a_sequence_into_batches_gives_the_same_rows(data: st.DataObject) -> None:
     """In one region: what is decided, routed, delivered and rejected does not depend on where batches end."""
@@ -196,7 +196,7 @@ def in_order(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{k: v for k, v in row.items() if k not in ("batch", "seq")} for row in rows]
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(st.data())
 def test_crashes_and_orders_leave_no_trace(data: st.DataObject) -> None:
     """Other batches, repeats, rows shuffled, channels split over chunks, other cuts: the same quiet deliveries."""
@@ -272,7 +272,7 @@ def quiet_deliveries(config: Config, shell: Shell) -> list[Any]:
     return shell.deliveries()[before:]
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.data())
 def test_same_batches_same_bytes(data: st.DataObject) -> None:
     """Repeating batches after a crash changes no letter, no row, no delivery and nothing that is stored."""

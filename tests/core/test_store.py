@@ -80,7 +80,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     spread_out(monkeypatch)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.data())
 def test_any_mixture_of_workers_and_snapshots_is_the_same_region(data: st.DataObject) -> None:
     """Batches are taken by two workers and by new ones at random; some attempts fail half-way or after they closed."""
@@ -130,7 +130,7 @@ def letters(outcome: Outcome, offset: int) -> Iterator[Arrival]:
         yield Arrival(Channel(1, 0, channel), offset, 0, receiver, sender, letter)
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(st.data())
 def test_regions_that_are_stored_after_every_batch_equal_regions_that_never_are(data: st.DataObject) -> None:
     """Two regions and the letters between them; the numbers and checksums of their channels survive."""
