@@ -16,6 +16,7 @@ open port exists. Exit codes: 0 done (status: running), 1 refused or failed, 2 w
 import argparse
 import json
 import logging
+import os
 import shutil
 import signal
 import sys
@@ -223,6 +224,7 @@ class LocalKafka:
 def main() -> int:
     """Do what the command line says."""
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # its client logs each refused connection of a wait
+    os.umask(os.umask(0o077) | 0o077)  # what clients sent is for this user alone
     options = _parser().parse_args()
     broker = LocalKafka(options.home, options.port, options.controller_port, options.timeout)
     return guarded(lambda: _act(broker, options), options.json)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from state.errors import LacunaError
+
+
+def keep_private() -> None:
+    """Let this process and its children make files that only their user can read: they hold what clients sent.
+
+    A folder that others are to read is given a default access list (`setfacl -d`), which stands above this.
+    """
+    os.umask(os.umask(0o077) | 0o077)
 
 
 def infra(program: str, *args: str) -> dict[str, Any]:

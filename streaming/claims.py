@@ -59,7 +59,7 @@ def alone(file: str, used: str) -> Iterator[None]:
 def _open(file: str, used: str) -> int:
     with refusals("lake.checkpoint", used):
         Path(file).parent.mkdir(parents=True, exist_ok=True)
-        return os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
+        return os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
 
 
 def _is_there(lock: int, file: str) -> bool:

@@ -43,6 +43,7 @@ STACK = "-Xss4m"
 LOGGING = f"-Dlog4j2.configurationFile={Path(__file__).parent / 'log4j2.properties'}"
 SESSION: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
+    "spark.hadoop.fs.permissions.umask-mode": "077",  # Hadoop does not heed the umask of the process
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.adaptive.enabled": "false",

@@ -69,6 +69,16 @@ class Sample:
         return learned
 
 
+def refuse_thin(sample: Sample, bits: int) -> None:
+    """Refuse a sample with fewer publications than an attribute has cells: most borders would be chance."""
+    cells, found = 1 << bits, len(sample.points)
+    if 0 < found < cells:
+        raise LacunaError(
+            f"{found} publications are too few to learn {cells} cells an attribute from. Remedy: learn from at least "
+            f"{cells}, or fewer --bits, or take what there is with --force"
+        )
+
+
 def borders(attribute: Attribute, keys: Keys, bits: int) -> list[int]:
     """Return at most `2^bits - 1` borders with about as many of the sorted keys between any two.
 

@@ -29,10 +29,11 @@ from lacuna.cli.config_file import parse_strategy
 from lacuna.cli.console import console
 from lacuna.cli.options import Args, Parser, add_json
 from lacuna.cli.progress import Step, steps
-from lacuna.local import local_kafka, spark_jars
+from lacuna.local import infra, keep_private, local_kafka, spark_jars
 from producers.sender import Sender
 from producers.workloads import Event, Workload
 from state.config import Config, parse
+from state.errors import ConfigError
 from state.storage.rows import TABLES
 from streaming.pipeline import Engine
 from streaming.service import Service, settings_of
@@ -58,6 +59,11 @@ path = "HOME/lake"
 checkpoint = "HOME/checkpoint"
 """
 
+MARK = ".lacuna-demo"
+"""A file that says: this folder was made by a demo."""
+FOLDERS = ("kafka", "lake", "checkpoint")
+"""The folders that a demo makes in its home."""
+
 Delivery = tuple[str, str, str, str]
 
 
@@ -67,7 +73,10 @@ def declare(command: Parser) -> None:
         "Start a Kafka and the job, send a seeded workload, check every delivery, print a report, stop."
     )
     command.add_argument(
-        "--home", default=".lacuna/demo", metavar="DIR", help="replaced if it exists (default: %(default)s)"
+        "--home",
+        default=".lacuna/demo",
+        metavar="DIR",
+        help="a new or empty folder, or that of an earlier demo, which is replaced (default: %(default)s)",
     )
     command.add_argument("--subscriptions", type=int, default=1000, metavar="N", help="default: %(default)s")
     command.add_argument("--publications", type=int, default=5000, metavar="N", help="default: %(default)s")
@@ -81,6 +90,7 @@ def declare(command: Parser) -> None:
 
 def run(args: Args) -> int:
     """Run the demo and show its report. The exit code is 1 if a delivery is missing, false or repeated."""
+    keep_private()
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     parse_strategy(args.strategy)  # refused before anything is started
     home = Path(args.home)
@@ -88,8 +98,7 @@ def run(args: Args) -> int:
     with steps() as step:
         step("fetching the pinned jars (once)")
         jars = spark_jars()
-        shutil.rmtree(home, ignore_errors=True)
-        home.mkdir(parents=True)
+        make_home(home)
         step("starting Kafka")
         with local_kafka(home / "kafka", 0) as bootstrap:
             config = _config(home, bootstrap, args.strategy)
@@ -100,6 +109,24 @@ def run(args: Args) -> int:
     else:
         _show(report, config)
     return 0 if report["missing"] == report["false"] == report["repeated"] == 0 else 1
+
+
+def make_home(home: Path) -> None:
+    """Make the demo's folder, or empty that of an earlier demo. Refuse a folder that holds anything else.
+
+    Of an earlier demo, only what a demo makes is removed.
+    """
+    mark = home / MARK
+    if home.exists() and not mark.exists() and (not home.is_dir() or any(home.iterdir())):
+        rule = "it was not made by a demo, and is not replaced"
+        raise ConfigError("--home", str(home), rule, "name a new or empty folder, or remove it yourself")
+    home.mkdir(parents=True, exist_ok=True)
+    mark.touch()  # first: a demo that is killed at any moment leaves a folder that the next one may replace
+    if (home / "kafka").is_dir():
+        infra("kafka", "stop", "--home", str((home / "kafka").resolve()))  # left running by a demo that was killed
+    for folder in FOLDERS:
+        shutil.rmtree(home / folder, ignore_errors=True)
+    (home / "lacuna.toml").unlink(missing_ok=True)
 
 
 def _config(home: Path, bootstrap: str, strategy: str) -> Config:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from lacuna.analysis.fit import Sample, configured_bits, fitted, write
+from lacuna.analysis.fit import Sample, configured_bits, fitted, refuse_thin, write
 from lacuna.cli.config_file import read_config, read_text
 from lacuna.cli.console import show_summary
 from lacuna.cli.options import Args, Parser, add_config, add_json
@@ -24,13 +24,15 @@ def declare(command: Parser) -> None:
     """Describe the command and add its options."""
     command.description = (
         'Learn where publications are, for strategy mics with cells = "fitted", and how much each attribute tells, for '
-        'dims = "selective:N". Replaces the section [cells] of the configuration, nothing else.'
+        'dims = "selective:N". Replaces the section [cells] of the configuration, nothing else, and keeps the '
+        "configuration as it was in a file beside it that ends in .bak."
     )
     command.add_argument(
         "events", nargs="?", help="an events file, JSON lines; - for standard input; left out: the topics of Kafka"
     )
     add_config(command)
     command.add_argument("--bits", type=int, choices=range(1, 13), metavar="N", help="default: the strategy's, or 8")
+    command.add_argument("--force", action="store_true", help="learn from fewer publications than there are cells")
     command.add_argument("--out", metavar="F", help="write there, and leave the configuration as it is")
     add_json(command, "print the summary as one JSON object")
 
@@ -42,7 +44,11 @@ def run(args: Args) -> int:
     sample = Sample(config.space)
     refused = _learn(sample, config, args.events)
     bits = args.bits or configured_bits(text)
+    if not args.force:
+        refuse_thin(sample, bits)
     new, _ = fitted(text, sample.cells(bits))
+    if args.out is None:
+        write(Path(f"{args.config}.bak"), text)
     write(Path(args.out or args.config), new)
     summary = {"publications": len(sample.points), "subscriptions": len(sample.boxes), "refused": refused}
     show_summary({**summary, "bits": bits, "written": args.out or args.config}, "cells", as_json=args.json)

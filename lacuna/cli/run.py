@@ -16,7 +16,7 @@ from rich.status import Status
 from lacuna.cli.config_file import read_config, warn
 from lacuna.cli.console import STDERR, say
 from lacuna.cli.options import Args, Parser, add_config, add_json, amount
-from lacuna.local import spark_jars
+from lacuna.local import keep_private, spark_jars
 from state.config import Config
 from state.errors import LacunaError
 from streaming.maintenance import check_keep, next_due
@@ -133,6 +133,7 @@ def service_of(config: Config, args: Args) -> Service:
 
 def serve(config: Config, args: Args) -> int:
     """Run the service until a signal comes or a query dies. Return the exit code."""
+    keep_private()
     warn(config)
     stop = threading.Event()
     _heed_signals(stop)

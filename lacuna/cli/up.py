@@ -8,7 +8,7 @@ from pathlib import Path
 from lacuna.cli.config_file import read_config
 from lacuna.cli.options import Args, Parser
 from lacuna.cli.run import add_engine_options, serve
-from lacuna.local import local_kafka
+from lacuna.local import keep_private, local_kafka
 from state.errors import LacunaError
 
 
@@ -21,6 +21,7 @@ def declare(command: Parser) -> None:
 
 def run(args: Args) -> int:
     """Start Kafka and run the job with it."""
+    keep_private()
     config = read_config(args.config)
     with local_kafka(Path(args.home), local_port(config.kafka.bootstrap)) as bootstrap:
         return serve(replace(config, kafka=replace(config.kafka, bootstrap=bootstrap)), args)

@@ -119,6 +119,21 @@ def test_fitting_again_replaces_what_was_learned(config_file: Path) -> None:
     assert parse(again).kafka.prefix == "x"
 
 
+def test_the_configuration_is_kept_as_it_was(config_file: Path) -> None:
+    assert fit(config_file) == 0
+    assert config_file.with_name(f"{config_file.name}.bak").read_text() == TOML
+
+
+def test_fewer_publications_than_cells_are_learned_from_only_by_force(
+    config_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fit(config_file, "--bits", "9") == 2
+    assert "400 publications are too few to learn 512 cells" in capsys.readouterr().err
+    assert config_file.read_text() == TOML
+    assert not config_file.with_name(f"{config_file.name}.bak").exists()
+    assert fit(config_file, "--bits", "9", "--force") == 0
+
+
 def test_what_was_learned_can_go_to_another_file(config_file: Path, tmp_path: Path) -> None:
     other = tmp_path / "new.toml"
     assert fit(config_file, "--out", str(other)) == 0

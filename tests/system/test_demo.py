@@ -24,6 +24,7 @@ def test_the_demo_ends_well_and_leaves_nothing_running(tmp_path: Path) -> None:
     assert report["deliveries"] > 0 and report["saved"] > 0 and report["brokers"] >= 5
     assert sum(link["promote"] for link in report["links"].values()) > 0
     check_stopped(home)
+    check_private(home)
     check_a_query(home)
 
 
@@ -31,6 +32,13 @@ def check_stopped(home: Path) -> None:
     command = [sys.executable, "-m", "infra.kafka", "status", "--home", str(home / "kafka"), "--json"]
     status = subprocess.run(command, capture_output=True, text=True, check=False)
     assert json.loads(status.stdout)["running"] is False
+
+
+def check_private(home: Path) -> None:
+    """Tables, checkpoint and Kafka's data can be read by this user alone."""
+    files = [path for folder in ("lake", "checkpoint", "kafka") for path in (home / folder).rglob("*")]
+    assert len(files) > 100
+    assert [str(path) for path in (home, *files) if path.stat().st_mode & 0o077] == []
 
 
 def check_a_query(home: Path) -> None:
