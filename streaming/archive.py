@@ -64,6 +64,7 @@ from streaming.paths import absolute, file_system, refusals
 from streaming.pipeline import choose_checkpoint_writer, reading
 from streaming.schemas import SCHEMAS
 from streaming.settings import Settings
+from streaming.swap import finish
 
 MOST_RECORDS = 2_000
 """Frames in a batch: at most 4096 rows and 1 MB each, and with the rust writer all in the driver's memory, packed."""
@@ -92,6 +93,11 @@ class Places:
     @property
     def marks(self) -> str:
         return f"{self.checkpoint}-marks"
+
+    @property
+    def journal(self) -> str:
+        """The renames of a rebuild under way: see `swap`."""
+        return f"{self.checkpoint}-swap.json"
 
     @property
     def lock(self) -> str:
@@ -468,6 +474,7 @@ def prepare(settings: Settings, checkpoint: str | None = None) -> None:
     """Have the tables, and refuse what could not go well: see `lake.create_tables`, and that marks and tables agree."""
     where = places(settings, checkpoint)
     check_folder(settings.config.lake.checkpoint, "lake.checkpoint")
+    finish(where.journal)
     create_tables(where.lake)
     files = MarkFiles(where.marks)
     numbers = files.numbers()

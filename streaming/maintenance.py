@@ -1,4 +1,4 @@
-"""Upkeep of the lake: compaction and cleaning beside a running archive, and a new start from the topic.
+"""Upkeep of the lake: compaction and cleaning beside a running archive.
 
 The archive commits every table about once a second, so tables grow by small files. `maintain` rewrites them into large
 ones (which changes no row), deletes files that no version within the retention needs, and shortens the logs. All of it
@@ -10,32 +10,25 @@ committed yet; so they are deleted too, but only with a retention of a day or mo
 So each time `maintain` notes the last batch of every table and the date. Once a note is older than `keep` days, the
 rows up to its batch are deleted. A row is thus kept for at least so many days, and at most until the second maintenance
 after that. Deleting is the only moment at which a table is not append-only.
-
-The tables hold nothing that the records topic does not: `rebuild` removes them together with the archive's marks,
-and the next archive fills them again. The order of the steps does not matter, since every state in between is one that
-`archive.prepare` or the first batch refuses, and `rebuild` can be run again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.exceptions import CommitFailedError
 
-from access.offsets import topic_spans
 from state.config import ALL_TABLES, Config
-from state.errors import ConfigError, LacunaError, StateError
-from streaming.archive import MarkFiles, Places, claimed, places
-from streaming.lake import TRIES, allow_deletes, is_vacant, open_table, table_path
-from streaming.paths import file_system, is_local, refusals
+from state.errors import ConfigError, LacunaError
+from streaming.lake import TRIES, allow_deletes, open_table
+from streaming.paths import file_system, refusals
 from streaming.schemas import SCHEMAS
 from streaming.settings import Settings
 
@@ -222,121 +215,3 @@ def size_of(table: DeltaTable) -> Size:
     """Files and bytes of a table's newest version."""
     sizes = table.get_add_actions(flatten=True).column("size_bytes").to_pylist()
     return Size(len(sizes), sum(sizes))
-
-
-# Rebuilding
-
-
-@dataclass(frozen=True)
-class Rebuilt:
-    """The result of `rebuild`: rows removed by table, and where the tables were moved to, if they were kept."""
-
-    rows: Mapping[str, int]
-    kept: str | None
-
-
-def rebuild(
-    settings: Settings, *, keep: bool = False, force: bool = False, checkpoint: str | None = None, tell: Say = _silent
-) -> Rebuilt:
-    """Remove the tables and the archive's state, so that the next archive fills the tables from the topic.
-
-    Refused while an archive runs, and if the topic no longer holds all that was archived. With `keep`, the old tables
-    are moved into a folder beside them, which is named in the result; so they are if it cannot be told what the topic
-    must hold, as with a new checkpoint. `force` leaves out all this but `keep`.
-    """
-    where = places(settings, checkpoint)
-    with claimed(where):
-        if not force:
-            _refuse_foreign(where)
-        rows = {table: _count(where, table) for table in SCHEMAS}
-        sure = force or check_topic(settings, where) or not any(rows.values())
-        kept = None if sure and not keep else _aside(where)
-        for table in SCHEMAS:
-            tell(table, "remove")
-            _remove(table_path(where.lake, table), kept and f"{kept}/{table}")
-        _remove(where.checkpoint)
-        _remove(where.marks)
-    return Rebuilt(rows, kept)
-
-
-def _is_table(where: Places, table: str) -> bool:
-    return DeltaTable.is_deltatable(table_path(where.lake, table))
-
-
-def _count(where: Places, table: str) -> int:
-    """Rows of a table; none if it is missing or damaged."""
-    with suppress(DeltaError, OSError, ValueError):
-        return open_table(where.lake, table).count() if _is_table(where, table) else 0
-    return 0
-
-
-def _is_ours(where: Places, table: str) -> bool:
-    with suppress(DeltaError, OSError, ValueError):
-        return _is_table(where, table) and open_table(where.lake, table).metadata().name == table
-    return False
-
-
-def _refuse_foreign(where: Places) -> None:
-    """Refuse a folder in the place of a table unless it is a table that Lacuna made, which bears its name."""
-    for table in SCHEMAS:
-        path = table_path(where.lake, table)
-        if not _is_ours(where, table) and is_local(path) and not is_vacant(Path(path)):
-            raise LacunaError(
-                f"lake.path = {where.lake!r}: {path} is not a table that Lacuna made, and is not removed. Remedy: "
-                "choose another lake.path, or move it away, or force it to be removed"
-            )
-
-
-def _aside(where: Places) -> str:
-    """A new folder beside the tables."""
-    if not is_local(where.lake):
-        raise LacunaError(f"lake.path = {where.lake!r}: tables can only be moved on a disk. Remedy: copy them first.")
-    number = 1
-    while (folder := Path(where.lake) / f"before-rebuild-{number}").exists():
-        number += 1
-    with refusals("lake.path", where.lake):
-        folder.mkdir(parents=True)
-    return str(folder)
-
-
-def _remove(path: str, kept: str | None = None) -> None:
-    system, root = file_system(path)
-    with refusals("lake.path", path), suppress(FileNotFoundError):
-        if kept is not None:
-            system.move(root, kept)
-        else:
-            system.delete_dir(root)
-
-
-def check_topic(settings: Settings, where: Places) -> bool:
-    """Refuse a records topic that lacks something of what the archive has read; False if nobody knows what that is."""
-    topic = settings.topics.records
-    spans = {partition: span for (_, partition), span in topic_spans(settings.config.kafka.bootstrap, [topic]).items()}
-    if not spans:
-        raise _incomplete(topic, "it does not exist")
-    gone = ", ".join(f"{span.first} of partition {number}" for number, span in sorted(spans.items()) if span.first > 0)
-    if gone:
-        raise _incomplete(topic, f"its first records are gone ({gone})")
-    read = _read_offsets(where)
-    for partition, offset in read.items():
-        held = spans[int(partition)].next if int(partition) in spans else 0
-        if held < offset:
-            had = f"{held} records in partition {partition}, the archive has read {offset}"
-            raise _incomplete(topic, f"it holds {had}")
-    return bool(read)
-
-
-def _read_offsets(where: Places) -> dict[str, int]:
-    """Return the next offset of each partition by the archive's last marks; damaged marks are a reason to rebuild."""
-    files = MarkFiles(where.marks)
-    numbers = files.numbers()
-    with suppress(StateError):
-        return files.get(numbers[-1]).offsets if numbers else {}
-    return {}
-
-
-def _incomplete(topic: str, what: str) -> LacunaError:
-    return LacunaError(
-        f"the topic {topic} does not hold all that is in the tables: {what}; rebuilt tables would lack rows. Remedy: "
-        "keep the tables as they are, or restore the topic from a copy; force it to go on with what is left"
-    )

@@ -2,35 +2,74 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from lacuna.cli.config_file import read_config
 from lacuna.cli.console import say, show_summary
-from lacuna.cli.options import Args, Parser, add_config, add_json
+from lacuna.cli.options import Args, Parser, add_config, add_json, show_lines, subcommands
+from lacuna.local import keep_private, spark_jars
 from streaming.checkpoint import known
-from streaming.maintenance import maintain, rebuild
+from streaming.maintenance import maintain
+from streaming.pipeline import Engine, session
+from streaming.rebuild import fill_with, rebuild
 
 
 def declare(command: Parser) -> None:
     """Describe the command and add its options."""
-    command.description = (
-        "maintain: delete rows that are older than [lake] keep, compact the tables and remove old files, also beside a "
-        "running job. "
-        "rebuild: set the tables aside, so that the next run fills them again from the records topic."
+    command.description = "Look after the Delta tables."
+    show_lines(command, "example: lacuna archive maintain --config lacuna.toml")
+    tasks = subcommands(command)
+    upkeep = tasks.add_parser("maintain", help="delete old rows, compact the tables, remove old files")
+    upkeep.description = (
+        "Delete rows that are older than [lake] keep, compact the tables and remove old files, also beside a running "
+        "job."
     )
-    command.add_argument("what", choices=("maintain", "rebuild"))
-    add_config(command)
-    command.add_argument("--retention-hours", type=int, default=168, metavar="N", help="default: %(default)s")
-    add_json(command)
+    show_lines(upkeep, "example: lacuna archive maintain --retention-hours 24")
+    upkeep.add_argument(
+        "--retention-hours",
+        type=int,
+        default=168,
+        metavar="N",
+        help="reach of time travel (default: %(default)s)",
+    )
+    upkeep.set_defaults(task=_maintain)
+    again = tasks.add_parser("rebuild", help="fill the tables again from the records topic")
+    again.description = (
+        "Read the whole records topic into new tables, then put them in the place of the old ones, which are set aside "
+        "in a folder beside them. The archive must be stopped. Killed at any moment, run it again."
+    )
+    show_lines(again, "example: lacuna archive rebuild --config lacuna.toml")
+    again.add_argument("--force", action="store_true", help="go on although the topic has lost what is in the tables")
+    again.set_defaults(task=_rebuild)
+    for task in (upkeep, again):
+        add_config(task)
+        add_json(task)
 
 
 def run(args: Args) -> int:
     """Maintain or rebuild the tables, and show the result."""
-    config = read_config(args.config)
-    settings = known(config)
-    if args.what == "rebuild":
-        rebuilt = rebuild(settings, tell=lambda table, stage: say(f"{table}: {stage}"))
-        title = "set aside; the next run fills the tables again"
-        show_summary({"rebuilt": True, **rebuilt.rows}, title, as_json=args.json)
-        return 0
+    keep_private()
+    return int(args.task(args))
+
+
+def _rebuild(args: Args) -> int:
+    settings = known(read_config(args.config))
+    say("starting Spark")
+    spark = session(Engine(jars=spark_jars(), partitions=1))
+    try:
+        rebuilt = rebuild(settings, fill_with(spark, settings.config.lake.writer or "rust"), force=args.force, tell=say)
+    finally:
+        spark.stop()
+    if args.json:
+        show_summary(asdict(rebuilt), "", as_json=True)
+    else:
+        rows = {table: f"{count:,} rows, before {rebuilt.before[table]:,}" for table, count in rebuilt.after.items()}
+        show_summary({**rows, "the old tables are in": rebuilt.aside}, "rebuilt", as_json=False)
+    return 0
+
+
+def _maintain(args: Args) -> int:
+    settings = known(read_config(args.config))
     done = maintain(settings, args.retention_hours, tell=lambda table, stage: say(f"{table}: {stage}"))
     summary = {
         f"{table}_{what}": value

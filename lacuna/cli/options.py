@@ -38,6 +38,11 @@ def add_deadline(command: Parser) -> None:
     )
 
 
+def subcommands(command: Parser) -> argparse._SubParsersAction[Parser]:
+    """Let a command have commands of its own, each with its own options and help."""
+    return command.add_subparsers(metavar="TASK", required=True, parser_class=Parser)
+
+
 def show_lines(command: Parser, epilog: str) -> None:
     """Let the help end with this text, its lines as they are."""
     command.formatter_class = argparse.RawDescriptionHelpFormatter

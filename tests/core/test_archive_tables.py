@@ -20,8 +20,6 @@ from deltalake.exceptions import DeltaError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from access.errors import Unreachable
-from access.offsets import Span, topic_spans
 from state.config import parse
 from state.errors import ConfigError, InvariantError, LacunaError, StateError
 from state.storage.rows import TABLES
@@ -44,7 +42,7 @@ from streaming.lake import (
     take_apart,
     unframe,
 )
-from streaming.maintenance import check_keep, maintain, rebuild
+from streaming.maintenance import check_keep, maintain
 from streaming.schemas import SCHEMAS, stream_of, table_of
 from streaming.settings import Settings, settle
 from tests.core.test_archive_plan import TEXT, frame_of, settings_at, value_of
@@ -553,64 +551,3 @@ def test_a_short_retention_spares_files_not_yet_committed(tmp_path: Path) -> Non
 def test_a_negative_retention_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LacunaError, match="retention = -1 hours"):
         maintain(settings_at(tmp_path), -1)
-
-
-def test_rebuild_refuses_a_running_archive(tmp_path: Path) -> None:
-    config = settings_at(tmp_path)
-    with claimed(places(config)), pytest.raises(LacunaError, match="an archive runs"):
-        rebuild(config, force=True)
-
-
-def test_rebuild_needs_kafka() -> None:
-    with pytest.raises(Unreachable, match=r"kafka\.bootstrap = 'localhost:1': no Kafka answered there within 0\.2 s"):
-        topic_spans("localhost:1", ["lacuna.records"], deadline=0.2)
-
-
-def test_rebuild_refuses_a_topic_that_lacks_what_was_archived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    held = archive(tmp_path)
-    run(held, some_log(30), 0)
-    settings, topic = settings_at(tmp_path), settings_at(tmp_path).topics.records
-    cases: tuple[tuple[dict[tuple[str, int], Span], str], ...] = (
-        ({}, "it does not exist"),
-        ({(topic, 0): Span(0, 99), (topic, 1): Span(3, 99)}, r"its first records are gone \(3 of partition 1\)"),
-        ({(topic, 1): Span(0, 99)}, r"it holds 0 records in partition 0, the archive has read \d+"),
-    )
-    for spans, why in cases:
-        monkeypatch.setattr("streaming.maintenance.topic_spans", lambda *_, spans=spans: spans)
-        with pytest.raises(LacunaError, match=f"the topic {topic} does not hold all that is in the tables: {why}"):
-            rebuild(settings)
-
-
-def test_rebuild_removes_only_what_is_ours(tmp_path: Path) -> None:
-    write_deltalake(str(tmp_path / "lake" / "metrics"), pa.table({"mine": [1]}))
-    with pytest.raises(LacunaError, match=r"/metrics is not a table that Lacuna made, and is not removed\. Remedy"):
-        rebuild(settings_at(tmp_path))
-    assert DeltaTable(str(tmp_path / "lake" / "metrics")).count() == 1
-
-
-def test_rebuild_by_force_takes_damaged_tables_too(tmp_path: Path) -> None:
-    run(archive(tmp_path), some_log(30), 0)
-    for log in (tmp_path / "lake" / "routes" / "_delta_log").glob("*.json"):
-        log.write_text("{")
-    with pytest.raises(LacunaError, match="cannot be read as a Delta table"):
-        prepare(settings_at(tmp_path))
-    with pytest.raises(LacunaError, match="/routes is not a table that Lacuna made"):
-        rebuild(settings_at(tmp_path))
-    rebuild(settings_at(tmp_path), force=True)
-    prepare(settings_at(tmp_path))
-
-
-def test_rebuild_forgets_and_keeps(tmp_path: Path) -> None:
-    log = some_log(30)
-    run(archive(tmp_path), log, 0)
-    filled = rows_in(f"{tmp_path}/lake")
-    done = rebuild(settings_at(tmp_path), force=True, keep=True)
-    assert done.rows == {table: sum(rows.values()) for table, rows in filled.items()}
-    assert done.kept is not None
-    assert rows_in(done.kept) == filled
-    run(archive(tmp_path), log[:20], 0)
-    run(archive(tmp_path), log[20:], 1)
-    assert rows_in(f"{tmp_path}/lake") == filled
-    assert rebuild(settings_at(tmp_path), force=True).kept is None
-    assert [p.name for p in (tmp_path / "lake").iterdir()] == ["before-rebuild-1"]
-    assert [p.name for p in (tmp_path / "checkpoint").iterdir()] == [".archive.lock"]

@@ -16,13 +16,17 @@ from lacuna.cli import COMMANDS
 SHARED = {"__init__", "config_file", "console", "options", "progress", "sending"}
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_takes_help_and_json(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+TASKS = [("archive", "maintain"), ("archive", "rebuild")]
+"""Commands that are parts of others."""
+
+
+@pytest.mark.parametrize("words", [*((command,) for command in COMMANDS if command != "archive"), *TASKS], ids=" ".join)
+def test_every_command_takes_help_and_json(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        main([command, "--help"])
+        main([*words, "--help"])
     shown = capsys.readouterr().out
     assert ended.value.code == 0
-    assert shown.startswith(f"usage: lacuna {command} ")
+    assert shown.startswith(f"usage: lacuna {' '.join(words)} ")
     assert "--json" in shown
 
 

@@ -20,8 +20,9 @@ from state.storage.rows import TABLES
 from streaming import lake
 from streaming.archive import ArchiveQuery, archive_query, places, stopped_on_purpose
 from streaming.lake import WRITERS, Head, Load, Place, Stamp, Writer, table_counts, table_path
-from streaming.maintenance import maintain, rebuild
+from streaming.maintenance import maintain
 from streaming.pipeline import Engine
+from streaming.rebuild import fill_with, rebuild
 from streaming.restarts import JobFailed
 from streaming.schemas import SCHEMAS
 from streaming.service import Service
@@ -320,12 +321,16 @@ def test_maintain_beside_a_running_archive_then_rebuild(bench: Bench) -> None:
     report = maintain(bench.settings, 0)
     assert {done.after.files for done in report.values()} == {1}
     assert bench.is_exact()
+    fill = fill_with(bench.spark, "spark")
     with pytest.raises(LacunaError, match="an archive runs"):
-        rebuild(bench.settings)
+        rebuild(bench.settings, fill)
     query.stop()
-    done = rebuild(bench.settings)
-    assert done.rows == {table: sum(rows.values()) for table, rows in expected(log).items()}
-    bench.done("spark")
+    done = rebuild(bench.settings, fill)
+    assert done.before == done.after == {table: sum(rows.values()) for table, rows in expected(log).items()}
+    assert rows_in(done.aside) == expected(log)
+    assert bench.is_exact()
+    bench.add(some_log(200, seed=9)[160:])
+    bench.done("rust")  # goes on where the rebuilt checkpoint ends
     assert bench.is_exact()
 
 
@@ -335,9 +340,18 @@ def test_rebuild_refuses_a_topic_that_lost_records(bench: Bench, topics: Any) ->
     kafka = bench.settings.config.kafka.bootstrap
     moved = settings_at(Path(bench.where.lake).parent, bootstrap=kafka, prefix=topics("records"))
     with pytest.raises(LacunaError, match=r"does not hold all that is in the tables: it holds 0 records.*Remedy"):
-        rebuild(moved)
+        rebuild(moved, fill_with(bench.spark, "rust"))
     assert bench.is_exact()
-    Path(bench.where.checkpoint).parent.rename(Path(bench.where.lake) / "lost")
-    done = rebuild(moved)  # nothing says any more what the topic should hold: the tables are kept
-    assert done.kept is not None
-    assert rows_in(done.kept) == expected(bench.log)
+    done = rebuild(moved, fill_with(bench.spark, "rust"), force=True)
+    assert set(done.after.values()) == {0}
+    assert rows_in(done.aside) == expected(bench.log)
+
+
+def test_a_rebuild_that_cannot_read_the_topic_leaves_the_tables_alone(bench: Bench) -> None:
+    bench.add(some_log(10))
+    bench.done("rust")
+    before = rows_in(bench.where.lake)
+    bench.add([(0, len(bench.log), bytes(LATER))])
+    with pytest.raises(StateError, match="the frame has version 2"):
+        rebuild(bench.settings, fill_with(bench.spark, "rust"))
+    assert rows_in(bench.where.lake) == before
