@@ -10,6 +10,7 @@ prefix is refused and creates nothing.
 | `links`                    | `from>to` | 1          | until it was read  | letters of the state: the router trims it |
 | `control`                  | see there | 1          | the last of a key  | one order of all commands                 |
 | `deliveries`               | client    | 4          | Kafka's default    | many keys, many readers                   |
+| `notices`                  | client    | 1          | a day              | who waits for one waits now               |
 | `records`                  | region    | 1          | for ever           | the tables can be rebuilt from it         |
 
 Keeping records for ever costs disk, and allows the tables and the state to be rebuilt from the topics. To limit the
@@ -56,6 +57,7 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
     "links": DELETE | FOR_EVER | LONG,
     "control": COMPACT,
     "deliveries": DELETE | LONG,
+    "notices": DELETE | {"retention.ms": str(24 * 3600 * 1000)},
     "records": DELETE | FOR_EVER | LONG,
 }
 """The settings of each topic, by its name without the prefix."""
@@ -89,6 +91,7 @@ def ensure_topics(
     partitions = dict.fromkeys(topics.events, event_partitions) | {
         topics.links: link_partitions,
         topics.control: 1,
+        topics.notices: 1,
         topics.deliveries: delivery_partitions,
         topics.records: record_partitions,
     }

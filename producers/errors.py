@@ -14,6 +14,7 @@ from state.protocol.events import RULES, Reject
 __all__ = ["REMEDIES", "EventRefused", "KafkaFailed", "NotConfirmed", "NotSent", "TopicMissing", "Unreachable"]
 
 REMEDIES = {
+    "ack": "give a string, or leave it out",
     "attribute": "name every attribute of [space] in a publication, and no other anywhere",
     "broker": "name a broker of [overlay]",
     "category": "use one of the values declared in [space]",

@@ -3,7 +3,7 @@
     Kafka (subscribe, unsubscribe, links, control)  ┐
     Kafka (publish)                                 ┴─▶ sort_records    stateless: validate; a row per region, channel
       ─▶ group by region, applyInPandasWithState(step)
-      ─▶ Kafka (links, deliveries, records): one sink; topic and partition are columns
+      ─▶ Kafka (links, deliveries, notices, records): one sink; topic and partition are columns
 
 There are two sources, so that records that change the state do not wait behind publications: each source has its own
 limit of records in a batch.

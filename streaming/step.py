@@ -3,6 +3,7 @@
     parcels of a region ──merge──▶ arrivals in order ──region.take──▶ outcome
     stored state ──Store.open──▶ region                                  ├─▶ letters to other regions       (links)
                                                                          ├─▶ a record for each delivery     (deliveries)
+                                                                         ├─▶ what clients are to be told    (notices)
     stored state ◀──Store.close── region                                 └─▶ frames of rows for the tables  (records)
 
 The step decides nothing. Records are encoded as Spark asks for them. Only then are the numbers of deliveries and frames
@@ -87,6 +88,7 @@ class Step:
         for channel, frame in self._outcome.letters:
             yield Record(topics.links, self._settings.links[channel], channel.encode(), frame)
         yield from self._deliveries()
+        yield from self._notices()
         if self._recorded:
             yield from self._frames()
 
@@ -115,6 +117,12 @@ class Step:
             (partition, client, begin), (middle, headers) = who[name], what[id(publication)]
             value = begin + middle + b',"hop":%d,"seq":%d}' % (hop, region.delivered)
             yield Record(settings.topics.deliveries, partition, client, value, headers)
+
+    def _notices(self) -> Iterator[Record]:
+        """Yield what clients are to be told. The topic has one partition."""
+        life = b',"epoch":%d,"batch":%d}' % (self._settings.epoch, self._batch)
+        for notice in self._outcome.notices:
+            yield Record(self._settings.topics.notices, 0, notice.key, _json(notice)[:-1] + life)
 
     def _frames(self) -> Iterator[Record]:
         """Yield the rows of the tables in frames."""

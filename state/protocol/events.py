@@ -5,6 +5,8 @@
     unsubscribe  {"id": "s1", "client": "ann", "rev": 4, "time": "..."}
     publish      {"id": "p1", "at": {"price": 12.5}, "payload": "anything", "time": "..."}
 
+Each may also have an `ack`: its client is told when it has had its effect everywhere (`notices`).
+
 An event that cannot be accepted becomes a `Reject` with the rule that it broke. A reject is data, not an error of ours:
 it is recorded, and the stream goes on. `RULES` lists every rule; each is tested.
 
@@ -49,6 +51,7 @@ MOST_DIGITS = 4300
 """Python and msgspec read no longer whole numbers, the sign included."""
 
 RULES = {
+    "ack": "an ack is a string of 1 to 256 characters",
     "attribute": "a publication names every attribute of the space, a subscription no other",
     "broker": "the key is the name of a broker of the overlay",
     "category": "a category's value is one of those declared",
@@ -117,6 +120,7 @@ class _Subscribe(msgspec.Struct, forbid_unknown_fields=True):
     ttl: Any = None
     rev: Any = None
     time: Any = None
+    ack: Any = None
 
 
 class _Unsubscribe(msgspec.Struct, forbid_unknown_fields=True):
@@ -124,6 +128,7 @@ class _Unsubscribe(msgspec.Struct, forbid_unknown_fields=True):
     client: str
     rev: Any = None
     time: Any = None
+    ack: Any = None
 
 
 class _Publish(msgspec.Struct, forbid_unknown_fields=True):
@@ -131,6 +136,7 @@ class _Publish(msgspec.Struct, forbid_unknown_fields=True):
     at: dict[str, Any]
     payload: msgspec.Raw = msgspec.Raw()
     time: Any = None
+    ack: Any = None
 
 
 class _Line(msgspec.Struct):
@@ -259,10 +265,11 @@ def _message(context: Context, kind: str, broker: str, event: Any, source: Sourc
     name = Name(broker, _name(event.client, "client"), _name(event.id, "id"))
     stamp = Stamp(_rev(event.rev), _time(event.time, source.arrived), source.rank, source.offset)
     if kind == "unsubscribe":
-        return Unsubscribe(name, stamp)
+        return Unsubscribe(name, stamp, ack=_ack(event.ack))
     ttl = None if event.ttl is None else _ttl(event.ttl)
     wanted = asked(context.space, event.where)
-    return Subscribe(name, wanted.boxes, stamp, ttl, wanted.tree, wanted.exact, _encode(event.where))
+    shape = wanted.tree, wanted.exact, _encode(event.where)
+    return Subscribe(name, wanted.boxes, stamp, ttl, *shape, ack=_ack(event.ack))
 
 
 def _publish(context: Context, event: _Publish, broker: str, source: Source, headers: Headers) -> Publish:
@@ -274,12 +281,18 @@ def _publish(context: Context, event: _Publish, broker: str, source: Source, hea
         if FAR.search(payload):
             _load(text, far=True)
     id, point, time = _name(event.id, "id"), context.space.point(event.at), _time(event.time, source.arrived)
-    return Publish(id, point, payload, time, source.key, broker, 0, source.arrived, headers)
+    return Publish(id, point, payload, time, source.key, broker, 0, source.arrived, headers, _ack(event.ack))
 
 
 def _name(value: str, rule: str) -> str:
     if not 1 <= len(value) <= MOST_NAME:
         raise _Refused(rule, f"{rule} has {len(value)} characters; 1 to {MOST_NAME} are allowed")
+    return value
+
+
+def _ack(value: object) -> str | None:
+    if value is not None and not (isinstance(value, str) and 1 <= len(value) <= MOST_NAME):
+        raise _Refused("ack", f"ack = {shown(value)} is not a string of 1 to {MOST_NAME} characters")
     return value
 
 
@@ -390,9 +403,9 @@ def _whole(digits: str) -> int:
 
 
 FIELDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "subscribe": (("id", "client", "where"), ("ttl", "rev", "time")),
-    "unsubscribe": (("id", "client"), ("rev", "time")),
-    "publish": (("id", "at"), ("payload", "time")),
+    "subscribe": (("id", "client", "where"), ("ttl", "rev", "time", "ack")),
+    "unsubscribe": (("id", "client"), ("rev", "time", "ack")),
+    "publish": (("id", "at"), ("payload", "time", "ack")),
 }
 """The fields of each kind: those it needs, and those it may have."""
 

@@ -23,7 +23,7 @@ from typing import Literal
 import msgspec
 
 from state.protocol.events import Reject
-from state.protocol.wire import Packed
+from state.protocol.wire import Carried
 
 MAGIC = b"LF"
 VERSION = 1
@@ -72,12 +72,12 @@ class Letter(msgspec.Struct, frozen=True):
     number: int
     previous: bytes
     checksum: bytes
-    messages: list[Packed]
+    messages: list[Carried]
 
 
 _encode = msgspec.msgpack.Encoder().encode
 _read_content = msgspec.msgpack.Decoder(Content).decode
-_read_messages = msgspec.msgpack.Decoder(list[Packed]).decode
+_read_messages = msgspec.msgpack.Decoder(list[Carried]).decode
 _read_rows = msgspec.msgpack.Decoder(Rows).decode
 
 
@@ -128,7 +128,7 @@ def body_of_rows(table: str, rows: int, stream: bytes) -> bytes:
     return _encode(Rows(table, rows, stream))
 
 
-def bodies_of_letters(messages: Iterable[Packed], most: int = MOST_LETTER) -> Iterator[bytes]:
+def bodies_of_letters(messages: Iterable[Carried], most: int = MOST_LETTER) -> Iterator[bytes]:
     """Cut messages into bodies of at most `most` bytes, or of a single message."""
     run: list[bytes] = []
     size = 0

@@ -11,6 +11,9 @@ Messages are values. The same kinds arrive from clients and from neighbours.
 
 Where links speak in ranges of a curve (strategy `mics`), a neighbour does not pass subscriptions on. It says by which
 ranges what it asks for has changed, and which subscription was the cause: one message that makes and breaks at once.
+
+A client that wants to be told when its event has had its effect everywhere puts an `ack` into it. Between regions an
+`Echo` follows such an event, and an `Answer` comes back (`state.routing.echoes`).
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
+
+import msgspec
 
 from state.filters.trees import Filter
 from state.geometry.boxes import Boxes
@@ -72,7 +77,7 @@ class Subscribe:
 
     `tree` is the Boolean filter that these boxes are, if it is more than a conjunction of ranges. Only messages of
     clients have `exact`, what the client asked for if that would be more boxes than may travel; `where`, the same as
-    the client wrote it; and `ttl`, for how many microseconds it stands after its arrival.
+    the client wrote it; `ttl`, for how many microseconds it stands after its arrival; and `ack`.
     """
 
     name: Name
@@ -84,6 +89,7 @@ class Subscribe:
     where: bytes | None = None
     cause: Cause | None = None
     hop: int = 0
+    ack: str | None = None
 
     @property
     def time(self) -> int:
@@ -104,6 +110,7 @@ class Unsubscribe:
     stamp: Stamp | None = None
     cause: Cause | None = None
     hop: int = 0
+    ack: str | None = None
 
     @property
     def time(self) -> int:
@@ -143,6 +150,21 @@ class RangeChange:
 Request = Subscribe | Unsubscribe | RangeChange
 """A change of what a broker is asked for."""
 
+
+class Echo(msgspec.Struct, array_like=True, frozen=True, tag=4):
+    """A question that follows a client's event to other regions: named by the region that began it, and a number."""
+
+    region: str
+    number: int
+
+
+class Answer(msgspec.Struct, array_like=True, frozen=True, tag=5):
+    """The answer to an echo: everything before it was applied, and so many deliveries of its publication were made."""
+
+    echo: Echo
+    deliveries: int
+
+
 Headers = tuple[tuple[str, bytes], ...]
 """Kafka headers, carried from a publication to its deliveries."""
 
@@ -152,7 +174,8 @@ class Publish:
     """An event at a point of the space.
 
     `payload` is the JSON text that came with it, or None. `key` is the partition and offset of the record that brought
-    it (in a simulation, the line), `entry` the broker where it was published, `hop` how many links it has crossed.
+    it (in a simulation, the line), `entry` the broker where it was published, `hop` how many links it has crossed. From
+    a client it may have an `ack`; then it travels between regions with its `echo`.
     """
 
     id: str
@@ -164,6 +187,8 @@ class Publish:
     hop: int = 0
     arrived: int = 0
     headers: Headers = ()
+    ack: str | None = None
+    echo: Echo | None = None
 
 
 Message = Request | Publish

@@ -22,7 +22,7 @@ class Topics:
     prefix: str = "lacuna"
 
     def of(self, kind: str) -> str:
-        """Return the topic of a kind of event, or of `links`, `control`, `deliveries` or `records`."""
+        """Return the topic of a kind of event, or of `links`, `control`, `deliveries`, `notices` or `records`."""
         return f"{self.prefix}.{kind}"
 
     @property
@@ -56,6 +56,11 @@ class Topics:
         return self.of("deliveries")
 
     @property
+    def notices(self) -> str:
+        """What clients are told about their own events; key = client: see `notices`."""
+        return self.of("notices")
+
+    @property
     def records(self) -> str:
         """Frames of rows for the archive; key = region."""
         return self.of("records")
@@ -68,4 +73,4 @@ class Topics:
     @property
     def all(self) -> tuple[str, ...]:
         """Every topic of the system."""
-        return (*self.events, self.links, self.control, self.deliveries, self.records)
+        return (*self.events, self.links, self.control, self.deliveries, self.notices, self.records)

@@ -3,13 +3,16 @@
 A message is a MessagePack array whose first element says what it is. Boxes and points are int64, little-endian, in one
 piece, so that reading them is one `frombuffer`.
 
-    subscribe     [0, name, boxes, stamp, ttl, tree, exact, where, cause, hop]
-    unsubscribe   [1, name, stamp, cause, hop]
-    publish       [2, id, point, payload, time, key, entry, hop, arrived, headers]
+    subscribe     [0, name, boxes, stamp, ttl, tree, exact, where, cause, hop, ack]
+    unsubscribe   [1, name, stamp, cause, hop, ack]
+    publish       [2, id, point, payload, time, key, entry, hop, arrived, headers, ack, echo]
     ranges        [3, name, added, removed, cause, hop]
+    echo          [4, region, number]
+    answer        [5, echo, deliveries]
 
 A name is [broker, client, id], a stamp [rev, time, rank, offset], a cause [name, change, time, arrived]. From a client
-there is no cause, from a neighbour no stamp; `tree` and `exact` are null but for Boolean filters.
+there is no cause, from a neighbour no stamp and no ack; `tree` and `exact` are null but for Boolean filters. Echoes and
+answers are their own packed form.
 """
 
 from __future__ import annotations
@@ -24,7 +27,9 @@ from state.curves.hilbert import Ranges
 from state.filters.trees import Filter, pack_tree, unpack_tree
 from state.geometry.boxes import Boxes, stack, unstack
 from state.protocol.messages import (
+    Answer,
     Cause,
+    Echo,
     Headers,
     Message,
     Name,
@@ -46,6 +51,7 @@ class PackedSubscribe(msgspec.Struct, array_like=True, tag=0):
     where: bytes | None
     cause: Cause | None
     hop: int
+    ack: str | None = None
 
 
 class PackedUnsubscribe(msgspec.Struct, array_like=True, tag=1):
@@ -53,6 +59,7 @@ class PackedUnsubscribe(msgspec.Struct, array_like=True, tag=1):
     stamp: Stamp | None
     cause: Cause | None
     hop: int
+    ack: str | None = None
 
 
 class PackedPublish(msgspec.Struct, array_like=True, tag=2):
@@ -65,6 +72,8 @@ class PackedPublish(msgspec.Struct, array_like=True, tag=2):
     hop: int
     arrived: int
     headers: Headers = ()
+    ack: str | None = None
+    echo: Echo | None = None
 
 
 class PackedRangeChange(msgspec.Struct, array_like=True, tag=3):
@@ -76,6 +85,8 @@ class PackedRangeChange(msgspec.Struct, array_like=True, tag=3):
 
 
 Packed = PackedSubscribe | PackedUnsubscribe | PackedPublish | PackedRangeChange
+Carried = Packed | Echo | Answer
+"""Everything that a letter carries."""
 
 RANGE_BYTES = 16
 EXPIRE, WORK, REBUILD = ".expire", ".work", ".rebuild"
@@ -97,12 +108,13 @@ def pack(message: Message) -> Packed:
         case Publish():
             p = message
             point = pack_point(p.point)
-            return PackedPublish(p.id, point, p.payload, p.time, p.key, p.entry, p.hop, p.arrived, p.headers)
-        case Subscribe(name, boxes, stamp, ttl, tree, exact, where, cause, hop):
+            where_from = p.key, p.entry, p.hop, p.arrived
+            return PackedPublish(p.id, point, p.payload, p.time, *where_from, p.headers, p.ack, p.echo)
+        case Subscribe(name, boxes, stamp, ttl, tree, exact, where, cause, hop, ack):
             trees = _pack_tree(tree), _pack_tree(exact)
-            return PackedSubscribe(name, pack_boxes(boxes), stamp, ttl, *trees, where, cause, hop)
-        case Unsubscribe(name, stamp, cause, hop):
-            return PackedUnsubscribe(name, stamp, cause, hop)
+            return PackedSubscribe(name, pack_boxes(boxes), stamp, ttl, *trees, where, cause, hop, ack)
+        case Unsubscribe(name, stamp, cause, hop, ack):
+            return PackedUnsubscribe(name, stamp, cause, hop, ack)
         case RangeChange(name, added, removed, cause, hop):
             return PackedRangeChange(name, added, removed, cause, hop)
 
@@ -113,13 +125,15 @@ def unpack(packed: Packed, dims: int) -> Message:
         case PackedPublish():
             p = packed
             point = unpack_point(p.point)
-            return Publish(p.id, point, p.payload, p.time, p.key, p.entry, p.hop, p.arrived, p.headers)
+            where_from = p.key, p.entry, p.hop, p.arrived
+            return Publish(p.id, point, p.payload, p.time, *where_from, p.headers, p.ack, p.echo)
         case PackedSubscribe():
             s = packed
             trees = _unpack_tree(s.tree, dims), _unpack_tree(s.exact, dims)
-            return Subscribe(s.name, unpack_boxes(s.boxes, dims), s.stamp, s.ttl, *trees, s.where, s.cause, s.hop)
+            boxes = unpack_boxes(s.boxes, dims)
+            return Subscribe(s.name, boxes, s.stamp, s.ttl, *trees, s.where, s.cause, s.hop, s.ack)
         case PackedUnsubscribe():
-            return Unsubscribe(packed.name, packed.stamp, packed.cause, packed.hop)
+            return Unsubscribe(packed.name, packed.stamp, packed.cause, packed.hop, packed.ack)
         case PackedRangeChange():
             return RangeChange(packed.name, packed.added, packed.removed, packed.cause, packed.hop)
 

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from state.protocol.events import Refused
 from state.protocol.messages import Name, Publish
+from state.protocol.notices import Notice
 from state.routing.decision import Decision
 from state.routing.link import Setup
 from state.space import Keys
@@ -105,7 +106,10 @@ class Measured:
 
 @dataclass
 class Outcome:
-    """Everything that a step did. `counts` are by broker and link, `letters` are frames with their channel."""
+    """Everything that a step did. `counts` are by broker and link, `letters` are frames with their channel.
+
+    `notices` are for clients (`state.protocol.notices`).
+    """
 
     items: int = 0
     letters: list[tuple[str, bytes]] = field(default_factory=list)
@@ -113,6 +117,7 @@ class Outcome:
     routes: list[Routed] = field(default_factory=list)
     deliveries: list[Delivered] = field(default_factory=list)
     rejects: list[tuple[int, Refused]] = field(default_factory=list)
+    notices: list[Notice] = field(default_factory=list)
     metrics: list[Measured] = field(default_factory=list)
     counts: dict[Place, Counter[str]] = field(default_factory=dict)
 

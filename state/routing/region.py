@@ -21,6 +21,9 @@ Rules:
               cycle: each is visited once, after those that lead to it, with the publications of all origins in order of
               arrival. What they teach (selectivities) therefore does not depend on how they were grouped.
 
+    Echoes    An event with an `ack` is followed over the borders by an echo, and its client is told when all have
+              answered (`echoes`). With one region, at once.
+
 Every input of a broker is logged (`wire.Input`), those from neighbours inside the region included: a broker is restored
 from its own snapshot and its own inputs.
 
@@ -43,12 +46,14 @@ from state.protocol.channel import Receiver, Sender
 from state.protocol.commands import Prune, Rebuild, Tick
 from state.protocol.events import Refused, Reject
 from state.protocol.frame import Letter, bodies_of_letters
-from state.protocol.ledger import PORTION
-from state.protocol.messages import LOCAL, Message, Publish, RangeChange, Request, Subscribe, Unsubscribe
-from state.protocol.wire import EXPIRE, REBUILD, WORK, Input, Packed, pack, unpack
+from state.protocol.ledger import PORTION, Update
+from state.protocol.messages import LOCAL, Answer, Echo, Message, Publish, RangeChange, Request, Subscribe, Unsubscribe
+from state.protocol.notices import Notice, about, about_publication, about_refused
+from state.protocol.wire import EXPIRE, REBUILD, WORK, Carried, Input, Packed, pack, unpack
 from state.routing.broker import Broker, Effect, Weight
 from state.routing.counters import Counters, Measure, count_decision
 from state.routing.decision import Decision
+from state.routing.echoes import Answered, Echoes
 from state.routing.link import Link, Setup
 from state.routing.outcome import (
     Decided,
@@ -113,14 +118,17 @@ class Region:
         self._order = self._directions_in_order()
         self._space = next(iter(self.brokers.values())).setup.space
         self.records, self.delivered = Sender(name, epoch), 0
+        self.echoes = Echoes(name)
         self._due = NEVER
         self._late: int | None = None
         self._begin()
 
     def _begin(self) -> None:
         self._outcome = Outcome()
-        self._outgoing: dict[Direction, list[Packed]] = {}
+        self._outgoing: dict[Direction, list[Carried]] = {}
         self._run: list[tuple[int, str, str, Publish]] = []
+        self._asked: Notice | None = None
+        self._crossed: dict[Echo, list[Direction]] = {}
 
     # steps
 
@@ -131,6 +139,7 @@ class Region:
             for arrival in arrivals:
                 self._arrive(arrival)
                 self._settle()
+                self._begin_echo()
                 if self._counters.measure == "item":
                     self._measure()
             self._flush()
@@ -171,6 +180,8 @@ class Region:
         self._late = self.clock if self._due <= self.clock else None
         match arrival.message:
             case Publish() as publication:
+                if publication.ack is not None and settles:
+                    publication = replace(publication, echo=self.echoes.new())
                 self._run.append((self._item(), arrival.broker, arrival.origin, publication))
             case Subscribe() | Unsubscribe() | RangeChange() as request:
                 self._client_request(self._item(), arrival, request)
@@ -178,6 +189,8 @@ class Region:
                 self._open(arrival, letter)
             case Refused() as refused:
                 self._outcome.rejects.append((self._item(), refused))
+                if (notice := about_refused(refused)) is not None:
+                    self._outcome.notices.append(notice)
             case Tick():
                 self._tick(self._item())
             case Rebuild():
@@ -194,6 +207,9 @@ class Region:
         if not self.receivers[arrival.origin, arrival.broker].accept(letter):
             return
         for packed in letter.messages:
+            if isinstance(packed, Echo | Answer):
+                self._hear(packed, (arrival.broker, arrival.origin))
+                continue
             message, item = unpack(packed, self._space.dims), self._item()
             if isinstance(message, Publish):
                 self._run.append((item, arrival.broker, arrival.origin, message))
@@ -212,7 +228,9 @@ class Region:
             objection = broker.ledger.objection(request, arrival.time)
             if objection is not None:
                 self._outcome.rejects.append((item, _refused(arrival, request, objection)))
+                self._outcome.notices.append(about(request, "refused", objection))
                 return
+            self._ask(broker, request)
         weight = broker.weigh(request)
         if weight is Weight.STALE:
             self._count_request(item, broker, request)
@@ -223,6 +241,13 @@ class Region:
         self._request(item, arrival.broker, arrival.origin, request, arrival.time, packed)
         if isinstance(request, Subscribe) and request.ttl is not None:
             self._due = min(self._due, arrival.time + request.ttl)
+
+    def _ask(self, broker: Broker, request: Subscribe | Unsubscribe) -> None:
+        """Note what the client is to be told, before the request has its effect; in vain: at once."""
+        if isinstance(request, Unsubscribe) and broker.ledger.judge(request) == Update(True, False):
+            self._outcome.notices.append(about(request, "not-standing"))
+        elif request.ack is not None:
+            self._asked = about(request, "in-force" if isinstance(request, Subscribe) else "ended")
 
     def _tick(self, item: int) -> None:
         """Forget what need not be remembered, and do a fixed portion of pending work."""
@@ -316,7 +341,7 @@ class Region:
             inner.append(_Queued(item, message, packed))
             self.waiting.setdefault(direction)
 
-    def _post(self, direction: Direction, packed: Packed | None) -> None:
+    def _post(self, direction: Direction, packed: Carried | None) -> None:
         if packed is not None:
             self._outgoing.setdefault(direction, []).append(packed)
 
@@ -337,6 +362,47 @@ class Region:
             self._route_one(queued.item, receiver, sender, queued.message)
         else:
             self._request(queued.item, receiver, sender, queued.message, self.clock, queued.packed)
+
+    # echoes
+
+    def _begin_echo(self) -> None:
+        """Send an echo behind what the last arrival caused, if its client wants to be told."""
+        if self._asked is not None:
+            notice, self._asked = self._asked, None
+            self._pass_on(self.echoes.new(), notice=notice)
+
+    def _pass_on(self, echo: Echo, back: Direction | None = None, notice: Notice | None = None) -> None:
+        """Send an echo over every border but the one that it came from, and wait for the answers."""
+        others = [border for border in self.senders if border != back]
+        for border in others:
+            self._post(border, echo)
+        self._end_echo(self.echoes.wait(echo, others, back=back, notice=notice))
+
+    def _hear(self, message: Echo | Answer, border: Direction) -> None:
+        if isinstance(message, Echo):
+            self._pass_on(message, border)
+        else:
+            self._end_echo(self.echoes.hear(message, border))
+
+    def _end_echo(self, answered: Answered | None) -> None:
+        """Tell the neighbour or the client, if all answers are there."""
+        if answered is None:
+            return
+        if answered.back is not None:
+            self._post(answered.back, answered.answer)
+        if answered.notice is not None:
+            self._outcome.notices.append(answered.notice)
+
+    def _echo_run(self, run: Run, waiting: list[tuple[int, str, str, Publish]]) -> None:
+        """Wait for the answers about publications of a run that carry an echo, where they crossed a border."""
+        for k, (_, broker, origin, publication) in enumerate(waiting):
+            if publication.echo is None:
+                continue
+            made = sum(int((part.index == k).sum()) for part in self._outcome.deliveries if part.run is run)
+            awaits = self._crossed.pop(publication.echo, [])
+            back = None if origin == LOCAL else (broker, origin)
+            notice = about_publication(publication) if back is None else None
+            self._end_echo(self.echoes.wait(publication.echo, awaits, back=back, notice=notice, deliveries=made))
 
     # publications
 
@@ -359,6 +425,7 @@ class Region:
         for name, here in self.brokers.items():
             if name in reached:
                 self._hand_out(run, here, reached[name])
+        self._echo_run(run, waiting)
         if self._counters.measure == "item":
             self._measure()
 
@@ -398,7 +465,10 @@ class Region:
             self._count_false_positives(run, link, broker, going.index)
             return
         for k, hop in zip(going.index.tolist(), going.hops.tolist(), strict=True):
-            self._post((broker, link), pack(replace(run.publications[k], hop=hop + 1)))
+            publication = run.publications[k]
+            if publication.echo is not None:
+                self._crossed.setdefault(publication.echo, []).append((broker, link))
+            self._post((broker, link), pack(replace(publication, hop=hop + 1, ack=None)))
 
     def _hand_out(self, run: Run, broker: Broker, arrived: Reached) -> None:
         """Rule (P) for the clients: deliver what matches exactly."""

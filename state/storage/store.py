@@ -45,6 +45,7 @@ from state.protocol.messages import LOCAL
 from state.protocol.wire import Input
 from state.routing.broker import Broker
 from state.routing.counters import Measure
+from state.routing.echoes import Waiting
 from state.routing.heard import Learned
 from state.routing.link import Link, Setup
 from state.routing.region import Region
@@ -127,6 +128,8 @@ class Head(msgspec.Struct, array_like=True):
     log: list[Chunk]
     digest: bytes
     millis: float | None = None
+    echoes: int = 0
+    waiting: list[Waiting] = []
 
 
 class Stored(NamedTuple):
@@ -280,6 +283,7 @@ class Store:
             for link in broker.links.values():
                 _teach(link, head.links.get(_link_name(link), Taught()))
         region.clock, region.delivered, self.millis = head.clock, head.delivered, head.millis
+        region.echoes.restore(head.echoes, head.waiting)
         _continue(region.records, head.records)
         for direction, sender in region.senders.items():
             _continue(sender, head.outgoing[">".join(direction)])
@@ -386,6 +390,8 @@ class Store:
             log=[chunk for chunk, _ in self._log],
             digest=self._digest,
             millis=self.millis,
+            echoes=region.echoes.number,
+            waiting=list(region.echoes.waiting.values()),
         )
 
 

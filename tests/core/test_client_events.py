@@ -183,7 +183,14 @@ def test_a_client_is_attached_to_a_broker_under_a_name() -> None:
 def test_names_of_topics() -> None:
     topics = Topics("mine")
     assert topics.events == ("mine.subscribe", "mine.unsubscribe", "mine.publish")
-    assert topics.all == (*topics.events, "mine.links", "mine.control", "mine.deliveries", "mine.records")
+    assert topics.all == (
+        *topics.events,
+        "mine.links",
+        "mine.control",
+        "mine.deliveries",
+        "mine.notices",
+        "mine.records",
+    )
     assert [topics.of(kind) for kind in KINDS] == list(topics.events)
 
 

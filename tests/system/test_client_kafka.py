@@ -68,6 +68,7 @@ def test_numbers_of_partitions_are_chosen(bootstrap: str) -> None:
         "links": 3,
         "control": 1,
         "deliveries": 5,
+        "notices": 1,
         "records": 6,
     }
     assert partition_counts(bootstrap, prefix) == counts
