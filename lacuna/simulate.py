@@ -58,13 +58,16 @@ class Tally:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        self.rejects = 0
+        self.rejects: Counter[str] = Counter()
+        self.changes = self.in_vain = 0
 
     def take(self, outcome: Outcome, lines: list[int] | None) -> None:
         """Count an outcome. `lines` are the numbers of the lines that its items are; None: items are such numbers."""
         for counts in outcome.counts.values():
             self.counts.update(counts)
-        self.rejects += len(outcome.rejects)
+        self.rejects.update(refused.rule for _, refused in outcome.rejects)
+        self.changes += outcome.changes
+        self.in_vain += sum(notice.state == "not-standing" for notice in outcome.notices)
 
     def turn(self) -> None:
         """Take note that the overlay is quiet: nothing more can happen because of the lines so far."""
@@ -234,20 +237,23 @@ def _few_collections() -> Iterator[None]:
 def _summary(config: Config, simulation: Simulation, seconds: float) -> Row:
     counts = simulation.record.counts
     actions = {action: counts[action] for action in ACTIONS}
-    brokers = simulation.region.brokers.values()
+    brokers, rejects = simulation.region.brokers.values(), simulation.record.rejects
     sizes = [sum(len(part) for part in encode(broker).values()) for broker in brokers]
     return {
         "strategy": str(config.spec),
         "brokers": len(config.overlay.brokers),
-        "events": simulation.lines - simulation.record.rejects,
+        "events": simulation.lines - rejects.total(),
         "actions": actions,
         **actions,
         "subscription_messages": counts["messages"],
+        "flooded_messages": simulation.record.changes * (len(brokers) - 1),
         "publication_messages": counts["forwarded"],
         "false_forwards": counts["false_forwards"],
         "deliveries": counts["delivered"],
         "false_positives": counts["false_positives"],
-        "rejects": simulation.record.rejects,
+        "rejects": rejects.total(),
+        "rejects_by_rule": dict(rejects.most_common()),
+        "cancelled_in_vain": simulation.record.in_vain,
         "state_bytes": sum(sizes),
         "state_bytes_max": max(sizes),
         "seconds": round(seconds, 3),

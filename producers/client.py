@@ -12,8 +12,8 @@ A client is attached to one broker under one name. Every event is checked before
 rule and remedy), stamped with the time, and, for subscribes and unsubscribes, with a revision that grows (see
 `compose`): of two events about one subscription the later wins, although they are in different topics. Sending does not
 wait: it returns a `Sent`, which can be waited for (`place`), awaited, or given a callback. `flush` and the end of the
-`with` block wait for everything, and raise `NotConfirmed` with all that Kafka did not confirm. docs/client.md has
-examples.
+`with` block wait for everything, and raise `NotConfirmed` with all that Kafka did not confirm. `sent.wait()` waits for
+the router, too: until the event has had its effect at every broker (see `answers`). docs/client.md has examples.
 
 Without this library, any Kafka client will do that writes the same JSON with the broker as the key.
 """
@@ -27,11 +27,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from access import DEADLINE
+from producers.answers import Answers, new_ack
 from producers.compose import Clock, micros
 from producers.deliveries import Deliveries, Gap, warn_of
 from producers.sender import WINDOW, Sender, Sent
 from state.config import Config, parse
-from state.errors import ConfigError
+from state.errors import ConfigError, nearest
 from state.protocol.events import MOST_NAME
 from state.protocol.messages import Headers
 
@@ -59,6 +60,7 @@ class Client:
         self.broker, self.name = checked_broker(config, broker), checked_name(name)
         self._kafka, self._deadline = config.kafka, deadline
         self._sender = Sender(config, deadline=deadline, window=window, clock=clock)
+        self._answers = Answers(config.kafka, self._sender, deadline)
         self._listening: list[Deliveries] = []
 
     @classmethod
@@ -66,18 +68,43 @@ class Client:
         """A client of the system that a `lacuna.toml` describes."""
         return cls(parse(Path(path).read_text(encoding="utf-8-sig")), broker=broker, name=name, deadline=deadline)
 
-    def subscribe(self, id: str, where: Where, ttl: float | None = None, rev: int | None = None) -> Sent:
-        """Ask for everything in `where`; replaces what `id` asked for before. `ttl` is in seconds."""
-        fields = {"id": id, "client": self.name, "where": where, "ttl": ttl, "rev": rev}
-        return self._sender.send("subscribe", self.broker, _given(fields))
+    def subscribe(
+        self, id: str, where: Where, ttl: float | None = None, rev: int | None = None, *, ack: bool = False
+    ) -> Sent:
+        """Ask for everything in `where`; replaces what `id` asked for before. `ttl` is in seconds.
 
-    def unsubscribe(self, id: str, rev: int | None = None) -> Sent:
-        """Ask for `id` no longer."""
-        return self._sender.send("unsubscribe", self.broker, _given({"id": id, "client": self.name, "rev": rev}))
+        `wait()` of the result returns when the subscription is in force at every broker. With `ack`, the router is
+        asked to say so at once, not only when somebody waits.
+        """
+        fields = {"id": id, "client": self.name, "where": where, "ttl": ttl, "rev": rev, "ack": self._ack(ack)}
+        return self._awaited(self._sender.send("subscribe", self.broker, _given(fields)))
 
-    def publish(self, id: str, at: Mapping[str, Any], payload: Any = None, headers: Headers = ()) -> Sent:
-        """Publish a point of the space, with anything that JSON can hold. Kafka headers travel to the deliveries."""
-        return self._sender.send("publish", self.broker, _given({"id": id, "at": at, "payload": payload}), headers)
+    def unsubscribe(self, id: str, rev: int | None = None, *, ack: bool = False) -> Sent:
+        """Ask for `id` no longer. With `ack`, `wait()` also says if there was nothing to cancel."""
+        fields = {"id": id, "client": self.name, "rev": rev, "ack": self._ack(ack)}
+        return self._awaited(self._sender.send("unsubscribe", self.broker, _given(fields)))
+
+    def publish(
+        self, id: str, at: Mapping[str, Any], payload: Any = None, headers: Headers = (), *, ack: bool = False
+    ) -> Sent:
+        """Publish a point of the space, with anything that JSON can hold. Kafka headers travel to the deliveries.
+
+        With `ack`, `wait()` returns how many subscriptions it reached.
+        """
+        fields = {"id": id, "at": at, "payload": payload, "ack": self._ack(ack)}
+        sent = self._sender.send("publish", self.broker, _given(fields), headers)
+        return self._awaited(sent) if ack else sent
+
+    def _ack(self, wanted: bool) -> str | None:
+        """Return a new ack and listen for its answer, if one is wanted."""
+        if not wanted:
+            return None
+        self._answers.expect(ack := new_ack())
+        return ack
+
+    def _awaited(self, sent: Sent) -> Sent:
+        sent.answer = self._answers.wait
+        return sent
 
     def deliveries(
         self,
@@ -117,6 +144,7 @@ class Client:
             for deliveries in self._listening:
                 deliveries.__exit__(kind, error, None)
         finally:
+            self._answers.close()
             self._sender.__exit__(kind, error, None)
 
     async def __aenter__(self) -> Self:
@@ -133,7 +161,8 @@ def checked_broker(config: Config, broker: str) -> str:
     """The broker, if the overlay has it."""
     if broker not in config.overlay.brokers:
         known = ", ".join(config.overlay.brokers)
-        raise ConfigError("broker", broker, "the overlay has no such broker", f"use one of {known}")
+        rule = f"the overlay has no such broker{nearest(broker, config.overlay.brokers)}"
+        raise ConfigError("broker", broker, rule, f"use one of {known}")
     return broker
 
 

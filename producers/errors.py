@@ -2,6 +2,8 @@
 
 LacunaError
 ├── EventRefused    an event breaks a rule; nothing was sent
+├── NotAccepted     the router refused an event that was sent
+├── NoAnswer        the router did not say in time what became of an event
 └── KafkaFailed     Kafka did not do what it was asked to (`access.errors`, importable from here too)
 """
 
@@ -10,8 +12,19 @@ from __future__ import annotations
 from access.errors import KafkaFailed, NotConfirmed, NotSent, TopicMissing, Unreachable
 from state.errors import LacunaError
 from state.protocol.events import RULES, Reject
+from state.protocol.notices import Notice
 
-__all__ = ["REMEDIES", "EventRefused", "KafkaFailed", "NotConfirmed", "NotSent", "TopicMissing", "Unreachable"]
+__all__ = [
+    "REMEDIES",
+    "EventRefused",
+    "KafkaFailed",
+    "NoAnswer",
+    "NotAccepted",
+    "NotConfirmed",
+    "NotSent",
+    "TopicMissing",
+    "Unreachable",
+]
 
 REMEDIES = {
     "ack": "give a string, or leave it out",
@@ -64,3 +77,22 @@ give a whole number, without point or exponent. Nothing was sent.
         rule, remedy = RULES[reject.rule], REMEDIES[reject.rule]
         super().__init__(f"{kind} {id!r}: {reject.message}. Rule: {rule}. Remedy: {remedy}. Nothing was sent.")
         self.rule, self.message = reject.rule, reject.message
+
+
+class NotAccepted(LacunaError):
+    """The router refused an event that was sent: it knows what the sender did not."""
+
+    def __init__(self, event: str, notice: Notice) -> None:
+        remedy = REMEDIES.get(notice.rule or "", "look at the table rejects")
+        super().__init__(f"{event}: the router refused it: {notice.message}. Remedy: {remedy}.")
+        self.rule, self.notice = notice.rule, notice
+
+
+class NoAnswer(LacunaError):
+    """The router did not say in time what became of an event. The event stands in Kafka all the same."""
+
+    def __init__(self, event: str, seconds: float) -> None:
+        super().__init__(
+            f"{event}: it is in Kafka, but the router has not said within {seconds:g} s what became of it. Remedy: see "
+            "that the job runs (`lacuna up`, `lacuna run`), then wait again."
+        )

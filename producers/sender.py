@@ -36,8 +36,10 @@ from access.errors import NotConfirmed, NotSent
 from access.topics import topic_missing
 from producers.compose import Clock, Composer, micros
 from state.config import Config
+from state.errors import LacunaError
 from state.protocol.events import EventKind
 from state.protocol.messages import Headers
+from state.protocol.notices import Notice
 from state.protocol.topics import Topics
 
 WINDOW = 10_000
@@ -64,6 +66,8 @@ class Sent:
     future: Any = None
     raised: bool = False
     """True once the caller has been told that it failed."""
+    answer: Callable[[Sent, float], Notice] | None = None
+    """Waits for the router's answer; a client's events have it."""
 
     def put(self, producer: Any, deadline: float, headers: Headers = ()) -> None:
         """Hand the event to the producer. Raises `TopicMissing`, `Unreachable` or `NotConfirmed`."""
@@ -88,6 +92,16 @@ class Sent:
             self.raised = self.done
             raise self.not_confirmed(error) from None
         return Place(found.topic, found.partition, found.offset)
+
+    def wait(self, timeout: float = 60.0) -> Notice:
+        """Wait until the router says that the event has had its effect at every broker, and return its notice.
+
+        A publication must have been sent with `ack=True`. Raises `NotAccepted` if the router refused the event, and
+        `NoAnswer` if no answer came within `timeout` seconds: the event stands in Kafka all the same.
+        """
+        if self.answer is None:
+            raise LacunaError(f"{self.name}: nobody was asked for an answer. Remedy: publish with ack=True")
+        return self.answer(self, timeout)
 
     @property
     def done(self) -> bool:
@@ -167,6 +181,15 @@ class Sender:
             sent.put(self._producer, self._deadline, headers)
             self._unconfirmed.append(sent)
         return sent
+
+    def repeat(self, sent: Sent, ack: str) -> Sent:
+        """Send a subscribe or unsubscribe once more, the same but for its `ack`."""
+        value = json.dumps({**json.loads(sent.value), "ack": ack}, ensure_ascii=False).encode()
+        with self._lock:
+            again = Sent(self._bootstrap, sent.topic, sent.key, value)
+            again.put(self._producer, self._deadline)
+            self._unconfirmed.append(again)
+        return again
 
     # What became of the events
 

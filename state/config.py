@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeGuard, cast
 
-from state.errors import ConfigError
+from state.errors import ConfigError, nearest
 from state.protocol.ledger import DAY
 from state.protocol.messages import LOCAL
 from state.routing.cut import Regions, cut, is_connected
@@ -26,6 +26,8 @@ from state.space import KINDS, LARGEST_INT, Attribute, Kind, Space, ValueRefused
 from state.strategies import BY_RANGES, Spec
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+ADDRESS = re.compile(r"([^\s:,\[\]]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}")
+"""The host and the port of a Kafka; an address of IPv6 stands in brackets."""
 NAME_RULE = "a name is 1 to 128 letters, digits, '_', '.' or '-', and does not begin with '.' or '-'"
 MOST_DIMS = 32
 SECOND = 1_000_000
@@ -191,7 +193,8 @@ def _section(tables: Mapping[str, Any], name: str, *, required: bool = False) ->
 def _refuse_unknown(table: Mapping[str, Any], known: tuple[str, ...], prefix: str) -> None:
     for key, value in table.items():
         if key not in known:
-            raise ConfigError(f"{prefix}{key}", value, "there is no such key", f"use {', '.join(known)}")
+            rule = f"there is no such key{nearest(key, known)}"
+            raise ConfigError(f"{prefix}{key}", value, rule, f"use {', '.join(known)}")
 
 
 # Space
@@ -447,6 +450,9 @@ def _kafka(section: Mapping[str, Any]) -> Kafka:
         raise ConfigError("kafka.replication", copies, rule, "write a whole number such as 3")
     texts = {key: _text(value, f"kafka.{key}") for key, value in section.items() if key != "replication"}
     kafka = Kafka(**texts, replication=copies)
+    if not all(ADDRESS.fullmatch(address.strip()) for address in kafka.bootstrap.split(",")):
+        rule = "it is not a list of HOST:PORT"
+        raise ConfigError("kafka.bootstrap", kafka.bootstrap, rule, 'write it as "localhost:9092"')
     if not NAME.fullmatch(kafka.prefix):
         raise ConfigError("kafka.prefix", kafka.prefix, NAME_RULE, "rename it")
     return kafka

@@ -10,6 +10,9 @@ A bad *event* is none of these: it is data, a `Reject` (see `events`), and the s
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 LONGEST = 100
 """Characters of a value that a message shows."""
 
@@ -26,6 +29,16 @@ def shown(value: object, most: int = LONGEST) -> str:
         return "something too long to show"
     half = most // 2
     return text if len(text) <= most else f"{text[:half]} ... {text[-half:]} ({len(text):,} characters)"
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return a question for somebody who may have mistyped a word; nothing if no known word is near.
+
+    >>> nearest("prise", ["price", "volume"]), nearest("x", ["price"])
+    (" (did you mean 'price'?)", '')
+    """
+    found = get_close_matches(word, list(known), 1, 0.7) if len(word) <= LONGEST else []
+    return f" (did you mean {found[0]!r}?)" if found else ""
 
 
 class LacunaError(Exception):

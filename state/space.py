@@ -41,7 +41,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from state.errors import shown
+from state.errors import nearest, shown
 
 Keys = NDArray[np.int64]
 """An int64 array: `(n, d)` for points, `(n, 2, d)` for boxes."""
@@ -390,7 +390,8 @@ class Space:
         for name in named:
             if name not in self.names:
                 known = ", ".join(a.name for a in self.attributes)
-                raise ValueRefused("attribute", f"{shown(name)} is not an attribute of the space ({known})")
+                hint = nearest(name, self.names)
+                raise ValueRefused("attribute", f"{shown(name)} is not an attribute of the space ({known}){hint}")
 
     def describe(self, lo: Corner, hi: Corner) -> dict[str, list[int | float | str]]:
         """A box as a person would write it: a valid `where` that names every attribute."""

@@ -23,6 +23,7 @@ from typing import Any
 
 from lacuna.analysis.certificates import Coverers, coverers_now
 from lacuna.analysis.decision_log import GONE, Source, name_of, stands
+from lacuna.analysis.wording import words
 from state.config import Config
 from state.errors import LacunaError
 from state.protocol.messages import Name
@@ -214,17 +215,3 @@ def _covered(row: Row, now: Coverers | None) -> str:
 def _few(ids: list[str]) -> str:
     more = len(ids) - LONGEST
     return ", ".join(ids[:LONGEST]) + (f" and {more} more" if more > 0 else "")
-
-
-def words(space: Space, where: Row) -> str:
-    """Return a filter as text, without the attributes that it does not constrain."""
-    kinds = {attribute.name: attribute.kind for attribute in space.attributes}
-    (lo, hi), *_ = space.corners(where)
-    brief = space.where(lo, hi)
-    return " and ".join(f"{name} {_range(kinds[name], ends)}" for name, ends in brief.items()) or "everything"
-
-
-def _range(kind: str, ends: list[Any]) -> str:
-    if kind == "category":
-        return "in " + ", ".join(ends)
-    return f"{ends[0]} to {ends[1]}" if ends[0] != ends[1] else f"= {ends[0]}"

@@ -17,7 +17,6 @@ from streaming.rebuild import fill_with, rebuild
 def declare(command: Parser) -> None:
     """Describe the command and add its options."""
     command.description = "Look after the Delta tables."
-    show_lines(command, "example: lacuna archive maintain --config lacuna.toml")
     tasks = subcommands(command)
     upkeep = tasks.add_parser("maintain", help="delete old rows, compact the tables, remove old files")
     upkeep.description = (

@@ -23,12 +23,12 @@ from lacuna.analysis.explain import (
     find_subscription,
     last_shape,
     outward_links,
-    words,
 )
 from lacuna.analysis.explain_filter import explain_filter
+from lacuna.analysis.wording import words
 from lacuna.cli.config_file import read_config
 from lacuna.cli.console import console
-from lacuna.cli.options import Args, Parser, add_config, add_json, read_filter, show_lines
+from lacuna.cli.options import Args, Parser, add_config, add_json, read_filter
 from state.config import Config
 from state.errors import LacunaError
 from state.filters.pruning import Estimate
@@ -44,12 +44,6 @@ def declare(command: Parser) -> None:
     command.description = (
         "Show, link by link from its own broker outward, whether a subscription was forwarded and why: who covers it, "
         "or a box that nobody covers. Reads the tables of the lake, or the files of a simulation."
-    )
-    show_lines(
-        command,
-        "examples:\n  lacuna explain s3\n"
-        "  lacuna explain s3 --from out --draw s3.png --attributes price volume\n"
-        "  lacuna explain --where \"price < 20 AND (symbol = 'IBM' OR volume > 500)\"",
     )
     command.add_argument("subscription", nargs="?", metavar="SUBSCRIPTION", help="the id that the client chose")
     command.add_argument(
@@ -75,6 +69,7 @@ def run(args: Args) -> int:
     config = read_config(args.config)
     if (args.where is None) == (args.subscription is None):
         raise LacunaError("explain: it explains one thing. Remedy: name a subscription, or give a filter with --where")
+    refuse_idle(args)
     if args.where is not None:
         return _run_filter(config, args.where, as_json=args.json)
     source = Source(config, Path(args.folder) if args.folder else None)
@@ -93,12 +88,24 @@ def run(args: Args) -> int:
     return 0
 
 
+def refuse_idle(args: Args) -> None:
+    """Refuse options that would have no effect."""
+    drawing = {"--draw": args.draw, "--link": args.link, "--attributes": args.attributes}
+    naming = {"--client": args.client, "--broker": args.broker, "--from": args.folder}
+    idle = [option for option, value in (drawing | naming).items() if value is not None] if args.where else []
+    if idle:
+        raise LacunaError(f"{idle[0]}: with --where it has no effect. Remedy: name a subscription, or leave it out")
+    if args.draw is None and (args.link or args.attributes):
+        option = "--link" if args.link else "--attributes"
+        raise LacunaError(f"{option}: it says what to draw, and nothing is drawn. Remedy: add --draw FILE")
+
+
 def _run_filter(config: Config, where: str, *, as_json: bool) -> int:
     about = explain_filter(config, read_filter(where))
     if as_json:
         print(json.dumps(about))
     else:
-        _show_filter(about)
+        _show_filter(config.space, about)
     return 0
 
 
@@ -120,7 +127,7 @@ def _show(space: Space, name: Name, steps: list[Step], present: Present, drawn: 
         screen.print(f"drawn: {drawn}")
 
 
-def _show_filter(about: dict[str, Any]) -> None:
+def _show_filter(space: Space, about: dict[str, Any]) -> None:
     """Print everything about a filter for a person."""
     screen = console()
     for line in _tree_lines(about["tree"], ""):
@@ -132,7 +139,7 @@ def _show_filter(about: dict[str, Any]) -> None:
     travels = "as it is" if about["exact"] else f"more general: {about['travels']}"
     table.add_row("travels", f"{travels}, {len(about['boxes'])} boxes, {about['volume']:.3g} of the space")
     for k, box in enumerate(about["boxes"][:MOST_SHOWN], 1):
-        table.add_row(f"box {k}", ", ".join(f"{name}: {ends}" for name, ends in box.items()))
+        table.add_row(f"box {k}", words(space, box))
     ranges = about["ranges"]
     shown = ", ".join(f"{a}..{b}" for a, b in ranges["ranges"][:MOST_SHOWN])
     more = " ..." if ranges["count"] > MOST_SHOWN else ""

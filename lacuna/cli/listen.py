@@ -5,21 +5,24 @@ from __future__ import annotations
 import json
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import msgspec
 
 from lacuna.cli.config_file import read_config
-from lacuna.cli.options import Args, Parser, add_config, add_deadline, add_json, count, positive, show_lines
+from lacuna.cli.options import Args, Parser, add_config, add_deadline, add_json, count, positive
 from producers.client import checked_name
 from producers.deliveries import Deliveries, Delivery, Gap
+
+QUIET = 10.0
+"""Seconds without a delivery after which a reason is offered."""
 
 
 def declare(command: Parser) -> None:
     """Describe the command and add its options."""
     command.description = "Show a client's deliveries, each once, until stopped (Ctrl-C or SIGTERM: exit code 0)."
-    show_lines(command, "example: lacuna listen --client ann --count 1 --timeout 60")
     command.add_argument("--client", required=True, metavar="NAME", help="the client")
     command.add_argument("--from-beginning", action="store_true", help="also what was delivered before")
     command.add_argument(
@@ -55,22 +58,57 @@ def run(args: Args) -> int:
         ) as deliveries,
         _until_stopped(deliveries) as stopped,
     ):
-        print(f"listening for {args.client} at {kafka.bootstrap}", file=sys.stderr, flush=True)
-        shown = _show(deliveries, args.count, as_json=args.json)
+        _say(f"listening for {args.client} at {kafka.bootstrap}: {awaited(args)}")
+        shown = _show(deliveries, args)
         return 1 if not stopped and args.count is not None and shown < args.count else 0
 
 
-def _show(deliveries: Deliveries, most: int | None, *, as_json: bool) -> int:
+def awaited(args: Args) -> str:
+    """Return what is waited for, and until when, as people say it."""
+    which = "deliveries" if args.count is None else f"{args.count} deliver{'y' if args.count == 1 else 'ies'}"
+    begin = "after the bookmark" if args.bookmark else "from the beginning" if args.from_beginning else "from now on"
+    end = "until Ctrl-C" if args.timeout is None else f"until none comes for {args.timeout:g} s"
+    return f"{which} {begin}, {end}"
+
+
+def _show(deliveries: Deliveries, args: Args) -> int:
     """Print deliveries as they come. Return how many there were."""
     shown = 0
-    while shown != most and (delivery := next(deliveries, None)) is not None:
-        print(msgspec.json.encode(delivery).decode() if as_json else _line(delivery), flush=True)
-        shown += 1
+    with _reminder(args.client) as came:
+        while shown != args.count and (delivery := next(deliveries, None)) is not None:
+            came.set()
+            print(msgspec.json.encode(delivery).decode() if args.json else _line(delivery), flush=True)
+            shown += 1
     return shown
 
 
+@contextmanager
+def _reminder(client: str) -> Iterator[threading.Event]:
+    """Say once, after a while, why there may be no delivery, unless the event that is yielded is set before."""
+    came = threading.Event()
+    text = (
+        f"no delivery for {client} in {QUIET:g} s. One comes when somebody publishes what {client} has subscribed to "
+        f"before: `lacuna subscribe --client {client} ... --wait` says when that is in force, and `lacuna publish ... "
+        "--wait` whom a publication reached"
+    )
+
+    def remind() -> None:
+        if not came.wait(QUIET):
+            _say(text)
+
+    threading.Thread(target=remind, daemon=True).start()
+    try:
+        yield came
+    finally:
+        came.set()
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
 def _say_gap(gap: Gap) -> None:
-    print(f"lacuna: {gap}", file=sys.stderr, flush=True)
+    _say(f"lacuna: {gap}")
 
 
 def _line(delivery: Delivery) -> str:

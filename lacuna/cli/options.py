@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 from typing import Any, cast
 
 from access import DEADLINE
@@ -81,6 +82,20 @@ def count(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
     return int(text)
+
+
+def port(text: str) -> int:
+    """Read the number of a port."""
+    if not (text.isascii() and text.isdigit() and int(text) < 1 << 16):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: ports are 0 to 65535")
+    return int(text)
+
+
+def memory(text: str) -> str:
+    """Check an amount of memory as Java and Spark write it."""
+    if not re.fullmatch(r"[1-9][0-9]*[kmgtKMGT]b?", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not an amount of memory; write it as 2g or 512m")
+    return text
 
 
 def _number(text: str) -> float:

@@ -6,7 +6,7 @@ import msgspec
 
 from lacuna.cli.config_file import read_config
 from lacuna.cli.console import show_summary
-from lacuna.cli.options import Args, Parser, add_config, add_deadline, add_json, amount, count, show_lines
+from lacuna.cli.options import Args, Parser, add_config, add_deadline, add_json, amount, count
 from producers.control import ask_prune
 from state.config import Config
 from state.errors import ConfigError
@@ -22,7 +22,6 @@ def declare(command: Parser) -> None:
         "memory or throughput; off: not at all; configured: as the configuration says, again. It holds until the next "
         "such command, also after a restart. metrics shows it link by link; deliveries do not change."
     )
-    show_lines(command, "example: lacuna prune network --prunings 10000 --link 'oslo>paris'")
     command.add_argument("prune", choices=CHOICES, metavar="HOW", help=", ".join(CHOICES))
     command.add_argument(
         "--prunings", type=count, metavar="N", help="how many at most (default: as docs/pruning.md says)"

@@ -15,7 +15,7 @@ from rich.status import Status
 
 from lacuna.cli.config_file import read_config, warn
 from lacuna.cli.console import STDERR, say
-from lacuna.cli.options import Args, Parser, add_config, add_json, amount
+from lacuna.cli.options import Args, Parser, add_config, add_json, amount, memory
 from lacuna.local import keep_private, spark_jars
 from state.config import Config
 from state.errors import LacunaError
@@ -51,7 +51,7 @@ def add_engine_options(command: Parser) -> None:
         help="tasks of the stateful step; fixed for the life of a checkpoint (default: %(default)s)",
     )
     command.add_argument(
-        "--memory", default="2g", metavar="SIZE", help="memory of a local Spark (default: %(default)s)"
+        "--memory", type=memory, default="2g", metavar="SIZE", help="memory of a local Spark (default: %(default)s)"
     )
     command.add_argument(
         "--max-records",

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from lacuna.cli.options import Args, Parser, positive, read_filter, show_lines
+from lacuna.cli.options import Args, Parser, positive, read_filter
 from lacuna.cli.sending import add_name, add_sending, send
 
 
 def declare(command: Parser) -> None:
     """Describe the command and add its options."""
     command.description = "Subscribe a client, or replace what it asked for under the same id."
-    show_lines(
-        command,
-        """example: lacuna subscribe --broker oslo --client ann --id s1 --where '{"price": [10, 20]}' --ttl 9""",
-    )
     add_name(command)
     command.add_argument(
         "--where",
@@ -28,4 +24,4 @@ def declare(command: Parser) -> None:
 def run(args: Args) -> int:
     """Send the subscription."""
     where = read_filter(args.where)
-    return send(args, args.client, lambda client: client.subscribe(args.id, where, args.ttl))
+    return send(args, args.client, lambda client: client.subscribe(args.id, where, args.ttl, ack=args.wait is not None))

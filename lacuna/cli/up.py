@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from lacuna.cli.config_file import read_config
-from lacuna.cli.options import Args, Parser
+from lacuna.cli.console import say
+from lacuna.cli.options import Args, Parser, port
 from lacuna.cli.run import add_engine_options, serve
 from lacuna.local import keep_private, local_kafka
 from state.errors import LacunaError
@@ -16,6 +17,9 @@ def declare(command: Parser) -> None:
     """Describe the command and add its options."""
     command.description = "Start a local Kafka at the configured port and run the job, until SIGTERM or Ctrl-C."
     add_engine_options(command)
+    command.add_argument(
+        "--port", type=port, metavar="N", help="the port of Kafka; 0: any free one (default: the configured one)"
+    )
     command.add_argument("--home", default=".lacuna/kafka", metavar="DIR", help="where Kafka keeps its files")
 
 
@@ -23,16 +27,19 @@ def run(args: Args) -> int:
     """Start Kafka and run the job with it."""
     keep_private()
     config = read_config(args.config)
-    with local_kafka(Path(args.home), local_port(config.kafka.bootstrap)) as bootstrap:
+    wanted = local_port(config.kafka.bootstrap) if args.port is None else args.port
+    with local_kafka(Path(args.home), wanted) as bootstrap:
+        if args.port is not None:
+            say(f'clients find it with [kafka] bootstrap = "{bootstrap}" in their configuration')
         return serve(replace(config, kafka=replace(config.kafka, bootstrap=bootstrap)), args)
 
 
 def local_port(bootstrap: str) -> int:
     """Return the port of a bootstrap address. Raises `LacunaError` if the address is not on this machine."""
-    host, _, port = bootstrap.partition(":")
-    if host not in ("localhost", "127.0.0.1") or not port.isdigit():
+    host, _, number = bootstrap.partition(":")
+    if host not in ("localhost", "127.0.0.1") or not number.isdigit():
         raise LacunaError(
             f"kafka.bootstrap = {bootstrap!r}: `lacuna up` starts a Kafka on this machine, and this is another one. "
             "Remedy: write localhost:9092, or use `lacuna run` with a Kafka that is there"
         )
-    return int(port)
+    return int(number)

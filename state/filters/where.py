@@ -47,6 +47,7 @@ from typing import Any, TypeVar, cast
 from lark import Lark, Token, Transformer
 from lark.exceptions import UnexpectedInput, UnexpectedToken
 
+from state.errors import nearest
 from state.filters.pruning import fitted
 from state.filters.trees import (
     EVERYTHING,
@@ -257,7 +258,8 @@ def _attribute(space: Space, name: str) -> tuple[int, Attribute]:
         if a.name == name:
             return place, a
     known = ", ".join(a.name for a in space.attributes)
-    raise ValueRefused("attribute", f"{name!r} is not an attribute of the space ({known})")
+    hint = nearest(name, space.names)
+    raise ValueRefused("attribute", f"{name!r} is not an attribute of the space ({known}){hint}")
 
 
 # Text

@@ -28,7 +28,7 @@ from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
 
 import msgspec
 
-from state.errors import InvariantError, shown
+from state.errors import InvariantError, nearest, shown
 from state.filters.where import asked
 from state.protocol.messages import Headers, Message, Name, Publish, Stamp, Subscribe, Unsubscribe
 from state.space import Space, ValueRefused, timestamp_key
@@ -249,7 +249,8 @@ def _read(
     if not isinstance(kind, str) or kind not in decoders:
         raise _Refused("kind", f"{shown(kind)} is not one of {', '.join(KINDS)}")
     if not isinstance(broker, str) or broker not in context.brokers:
-        raise _Refused("broker", f"{shown(broker)} is not a broker of the overlay ({', '.join(context.brokers)})")
+        hint = nearest(broker, context.brokers) if isinstance(broker, str) else ""
+        raise _Refused("broker", f"{shown(broker)} is not a broker of the overlay ({', '.join(context.brokers)}){hint}")
     if len(value) > MOST_BYTES:
         raise _Refused("size", f"the value has {len(value)} bytes, more than {MOST_BYTES}")
     event = _decode(kind, value, decoders)

@@ -108,10 +108,11 @@ class Measured:
 class Outcome:
     """Everything that a step did. `counts` are by broker and link, `letters` are frames with their channel.
 
-    `notices` are for clients (`state.protocol.notices`).
+    `notices` are for clients (`state.protocol.notices`), `changes` counts the changes of what clients ask for.
     """
 
     items: int = 0
+    changes: int = 0
     letters: list[tuple[str, bytes]] = field(default_factory=list)
     decisions: list[Decided] = field(default_factory=list)
     routes: list[Routed] = field(default_factory=list)

@@ -235,6 +235,7 @@ class Region:
         if weight is Weight.STALE:
             self._count_request(item, broker, request)
             return
+        self._outcome.changes += weight is Weight.CHANGE
         if weight is Weight.CHANGE or broker.working:
             self._flush()  # publications before it must not see what it asks for, or what is told in the course of work
         packed = arrival.packed if arrival.packed is not None or self.log is None else pack(request)
@@ -311,6 +312,7 @@ class Region:
 
     def _input(self, item: int, broker: Broker, entry: Input, effect: Effect) -> None:
         """Log an input of a broker, record its effect, and send what the links decided."""
+        self._outcome.changes += effect.expired
         if self.log is not None:
             self.log.append(entry)
         for link, decisions in effect.decided:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, cast
 
-from state.errors import ConfigError
+from state.errors import ConfigError, nearest
 from state.filters.pruning import DIMENSIONS, Pruning
 from state.matching.boxlist import BoxList
 from state.space import Space
@@ -157,7 +157,8 @@ class Spec:
             remedy = f"add name, one of {', '.join(PARAMETERS)}"
             raise ConfigError(where, dict(table), "this table does not name a strategy", remedy)
         if not isinstance(name, str) or name not in PARAMETERS:
-            raise ConfigError(where, name, "no such strategy", f"choose one of {', '.join(PARAMETERS)}")
+            rule = f"no such strategy{nearest(str(name), PARAMETERS)}"
+            raise ConfigError(where, name, rule, f"choose one of {', '.join(PARAMETERS)}")
         rules = {**COMMON, **PARAMETERS[name]}
         parameters = {key: value for key, value in table.items() if key != "name"}
         for key, value in parameters.items():

@@ -496,3 +496,20 @@ def same_as_told(config: Config, rows: list[dict[str, Any]], told: Told) -> None
 
 def cells(boxes: Boxes) -> naive.Cells:
     return naive.union(box.keys() for box in boxes)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--where", "x < 5", "--draw", "p.png"), "--draw: with --where it has no effect"),
+        (("--where", "x < 5", "--client", "ann"), "--client: with --where it has no effect"),
+        (("s1", "--link", "a>b"), "--link: it says what to draw, and nothing is drawn"),
+    ],
+)
+def test_an_option_without_effect_is_said(
+    words: tuple[str, ...], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "lacuna.toml"
+    config.write_text('[space]\nx = {kind = "int", low = 0, high = 9}\n[overlay]\nlinks = [["a", "b"]]\n')
+    assert main(["explain", *words, "--config", str(config)]) == 2
+    assert said in capsys.readouterr().err

@@ -300,3 +300,56 @@ def test_the_import_names_are_ours() -> None:
 
     root = Path(__file__).parents[2]
     assert {Path(str(m.__file__)).parents[1] for m in (access, bench, producers, state, streaming)} == {root}
+
+
+# What a person is told
+
+
+@pytest.mark.parametrize("workload", ["churn", "zipf"])
+def test_what_flooding_would_have_cost_is_what_flooding_costs(
+    workload: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = (workload, "--subscriptions", "60", "--publications", "20", "--out", "w.jsonl")
+    run(capsys, "produce", *words)
+    ends = [subscribe("oslo", f"t{k}", ttl=5, time="2026-05-01T00:00:00Z") for k in range(3)]
+    late = publish("rome", "p", time="2026-05-02T00:00:00Z")
+    again = subscribe("oslo", "t0", ttl=9, time="2026-05-01T00:00:01Z")  # a renewal: nothing is sent
+    with Path("w.jsonl").open("a") as file:
+        file.writelines(json.dumps(event) + "\n" for event in (*ends, again, late))
+    flood = run(capsys, "simulate", "w.jsonl", "--strategy", "flood")
+    union = run(capsys, "simulate", "w.jsonl", "--strategy", "union")
+    assert flood["flooded_messages"] == flood["subscription_messages"] == union["flooded_messages"]
+    assert union["subscription_messages"] < union["flooded_messages"]
+
+
+def test_the_screen_shows_savings_rejects_by_rule_and_cancellations_in_vain(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(
+        here / "events.jsonl",
+        subscribe("oslo", "s1"),
+        subscribe("oslo", "s2", "bob"),
+        subscribe("oslo", "s3", where={"price": [5, 1]}),
+        subscribe("oslo", "s4", where={"prise": [1, 5]}),
+        subscribe("oslo", "s5", where={"prise": [1, 5]}),
+        {"kind": "unsubscribe", "broker": "oslo", "id": "s9", "client": "ann"},
+    )
+    assert main(["simulate", "events.jsonl", "--out", "out"]) == 0
+    shown = capsys.readouterr().out
+    assert "3 instead of 6 by flooding (50% saved)" in shown
+    assert "3 (2 attribute, 1 inverted)" in shown
+    assert any(line.split()[1:4] == ["cancelled", "in", "vain"] and "1" in line for line in shown.splitlines())
+    assert "did you mean 'price'?" in rows(here / "out", "rejects")[-1]["message"]
+
+
+@pytest.mark.parametrize("content", ["just\nsome\ntext\n", "a,b,c\n1,2,3\n", "[1, 2]\n", "\x00\x01\n"])
+def test_a_file_without_events_is_refused_before_anything_is_replaced(
+    content: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(here / "events.jsonl", subscribe("oslo", "s1"))
+    run(capsys, "simulate", "events.jsonl", "--out", "out")
+    before = rows(here / "out", "decisions")
+    (here / "other.txt").write_text(content)
+    assert main(["simulate", "other.txt", "--out", "out"]) == 2
+    assert "other.txt: this is no events file: line 1 is" in capsys.readouterr().err
+    assert rows(here / "out", "decisions") == before

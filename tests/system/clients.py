@@ -159,18 +159,31 @@ class Echo:
 
     def run(self, ended: threading.Event) -> None:
         """Deliver until the end."""
-        topic = Topics(self._kafka.prefix).publish
+        topics = Topics(self._kafka.prefix)
         consumer = KafkaConsumer(
-            topic, bootstrap_servers=self._kafka.bootstrap, auto_offset_reset="earliest", enable_auto_commit=False
+            topics.publish,
+            topics.subscribe,
+            bootstrap_servers=self._kafka.bootstrap,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
         )
         while not ended.is_set():
             for records in consumer.poll(timeout_ms=100).values():
                 for record in records:
                     event = json.loads(record.value)
-                    self.deliver(event["id"], event["at"], event.get("payload"), record.headers)
+                    if "at" in event:
+                        self.deliver(event["id"], event["at"], event.get("payload"), record.headers)
+                    if "ack" in event:
+                        self.answer(event)
             self._producer.flush()
         consumer.close()
         self._producer.close()
+
+    def answer(self, event: dict[str, Any]) -> None:
+        """Say that an event has had its effect everywhere."""
+        state = {"state": "routed", "deliveries": 1} if "at" in event else {"state": "in-force"}
+        notice = json.dumps({**state, "id": event["id"], "ack": event["ack"]}).encode()
+        self._producer.send(Topics(self._kafka.prefix).notices, notice, key=self._client.encode())
 
     def deliver(self, id: str, at: dict[str, Any], payload: Any, headers: list[tuple[str, bytes]]) -> None:
         self._seq += 1

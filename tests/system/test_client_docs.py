@@ -21,6 +21,7 @@ IMPORTS = re.findall(r"^```python\n(.*?)^```", PAGE, re.S | re.M)
 EXAMPLES = re.findall(r"^```python example\n(.*?)^```", PAGE, re.S | re.M)
 PRINTED = [
     r"p1 s1 \{'price': 12.5, 'volume': 150, 'symbol': 'IBM'\} \{'any': 'JSON'\}\n",
+    r"routed 1\n",
     r"(publish 'q\d+' is in Kafka\n){1000}",
     r"\(\('traceparent', b'00-4bf9-00f0-01'\),\)\n",
     r"domain publish 'p1': .*Nothing was sent\.\n",

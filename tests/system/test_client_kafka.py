@@ -415,6 +415,28 @@ def test_listen_shows_what_comes(config: Config, file: str, router: Router, caps
     assert lines[2] == f'2026-05-01T00:00:00Z  p3 for s1 at oslo  {json.dumps(AT)}  {{"n": 3}}'
 
 
+def test_a_router_that_does_not_answer_is_no_hang(
+    config: Config, file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ann = ("--config", file, "--broker", "oslo", "--client", "ann", "--id", "s1")
+    assert main(["subscribe", *ann, "--where", "{}", "--wait", "0.2"]) == 1
+    out, err = capsys.readouterr()
+    assert out.startswith("subscribe s1 at oslo: ")
+    assert "it is in Kafka, but the router has not said within 0.2 s what became of it. Remedy" in err
+
+
+def test_listen_says_what_it_waits_for_and_after_a_while_why_nothing_comes(
+    config: Config, file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lacuna.cli.listen.QUIET", 0.1)
+    assert main(["listen", "--client", "ann", "--config", file, "--count", "1", "--timeout", "1"]) == 1
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.endswith(": 1 delivery from now on, until none comes for 1 s")
+    assert second.startswith(
+        "no delivery for ann in 0.1 s. One comes when somebody publishes what ann has subscribed to"
+    )
+
+
 def test_listen_says_when_too_few_came(
     config: Config, file: str, router: Router, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,121 @@
+"""Answers: waiting until the router says what became of an event.
+
+An event that carries an `ack`, a text that nobody else uses, is answered in the topic `notices` when it has had its
+effect at every broker (`state.protocol.notices`). The reader must listen before the event is sent, so it is opened
+first. A subscribe or unsubscribe that was sent without an `ack` is sent once more with one: the router knows it for a
+repeat, which changes nothing, and answers. A publication cannot be repeated, so it must have had its `ack` from the
+start.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from threading import Lock
+from typing import Any
+
+import msgspec
+from kafka import TopicPartition
+from kafka.errors import KafkaError
+
+from access import DEADLINE
+from access.connection import connect_consumer
+from access.errors import Unreachable
+from access.topics import topic_missing
+from producers.errors import NoAnswer, NotAccepted
+from producers.sender import Sender, Sent
+from state.config import Kafka
+from state.protocol.notices import Notice
+from state.protocol.topics import Topics
+
+SLICE = 0.5
+"""Seconds that one look at the topic takes at most."""
+PATIENCE = 60.0
+"""Seconds to wait for an answer unless told otherwise."""
+
+_read = msgspec.json.Decoder(Notice).decode
+
+
+def new_ack() -> str:
+    """Return a text that no other event carries."""
+    return uuid.uuid4().hex
+
+
+class Answers:
+    """The answers to one client's events. May be shared by threads; they wait in turn."""
+
+    def __init__(self, kafka: Kafka, sender: Sender, deadline: float = DEADLINE) -> None:
+        self._kafka, self._sender, self._deadline = kafka, sender, deadline
+        self._topic = Topics(kafka.prefix).notices
+        self._lock = Lock()
+        self._consumer: Any = None
+        self._asked: dict[str, Notice | None] = {}
+
+    def expect(self, ack: str) -> None:
+        """Listen from now on for the answer to an event that is about to be sent."""
+        with self._lock:
+            self._listen()
+            self._asked[ack] = None
+
+    def wait(self, sent: Sent, timeout: float = PATIENCE) -> Notice:
+        """Wait for the answer to an event. Raises `NotAccepted` if it was refused, `NoAnswer` if time is over."""
+        ack = json.loads(sent.value).get("ack") or self._ask_again(sent)
+        ends = time.monotonic() + timeout
+        with self._lock:
+            while (notice := self._asked.get(ack)) is None:
+                if time.monotonic() >= ends:
+                    raise NoAnswer(sent.name, timeout)
+                self._look(min(SLICE, max(0.0, ends - time.monotonic())))
+            del self._asked[ack]
+        if notice.state == "refused":
+            raise NotAccepted(sent.name, notice)
+        return notice
+
+    def _ask_again(self, sent: Sent) -> str:
+        self.expect(ack := new_ack())
+        self._sender.repeat(sent, ack)
+        return ack
+
+    def _listen(self) -> None:
+        """Read the topic from its end, if that has not begun."""
+        if self._consumer is not None:
+            return
+        consumer = connect_consumer(self._kafka.bootstrap, self._deadline, reset="earliest")
+        try:
+            numbers = consumer.partitions_for_topic(self._topic)
+            if not numbers:
+                raise topic_missing(self._kafka.bootstrap, self._topic, self._deadline)
+            partitions = [TopicPartition(self._topic, number) for number in numbers]
+            consumer.assign(partitions)
+            for partition, end in consumer.end_offsets(partitions, timeout_ms=round(self._deadline * 1000)).items():
+                consumer.seek(partition, end)
+        except KafkaError:
+            consumer.close()
+            raise Unreachable(self._kafka.bootstrap, self._deadline) from None
+        except BaseException:
+            consumer.close()
+            raise
+        self._consumer = consumer
+
+    def _look(self, seconds: float) -> None:
+        for records in self._consumer.poll(timeout_ms=round(seconds * 1000)).values():
+            for record in records:
+                notice = _notice(record.value or b"")
+                if notice is not None and notice.ack in self._asked:
+                    self._asked[notice.ack] = notice
+
+    def close(self) -> None:
+        """Stop listening."""
+        with self._lock:
+            if self._consumer is not None:
+                self._consumer.close()
+                self._consumer = None
+
+
+def _notice(value: bytes) -> Notice | None:
+    """Read a record of the topic; what is no notice is passed over."""
+    try:
+        return _read(value)
+    except msgspec.DecodeError:
+        return None
