@@ -1,8 +1,8 @@
 """The pinned jars: which files, where they lie, and whether what lies there is what was pinned.
 
     jars.toml                "org:name:revision" = { bytes, sha256 }, one line per file, in two sets
-    <root>/.jars/spark       a set's folder holds exactly its files and a stamp
-    <root>/.jars/kafka/.verified
+    <root>/spark             a set's folder holds exactly its files and a stamp
+    <root>/kafka/.verified
 
 So that a start need not read 66 MB, a folder whose hashes were found right is stamped with the size and modification
 time of each file. A file that is missing, resized, replaced or rewritten no longer fits its stamp and the
@@ -98,8 +98,12 @@ class JarSet:
 
 
 def root() -> Path:
-    """Where the folders of jars lie: `LACUNA_JARS`, or `.jars` in the project's root."""
-    return Path(os.environ.get("LACUNA_JARS") or _HERE.parent / ".jars").absolute()
+    """Where the folders of jars lie: `LACUNA_JARS`; in a checkout `.jars`; installed, the user's cache folder."""
+    if chosen := os.environ.get("LACUNA_JARS"):
+        return Path(chosen).absolute()
+    if (_HERE.parent / "pyproject.toml").is_file():
+        return _HERE.parent / ".jars"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "lacuna" / "jars"
 
 
 def pinned(name: str) -> JarSet:

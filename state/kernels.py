@@ -5,7 +5,8 @@ but not when a function that it calls, in another file, did: after an edit or an
 would go on living inside the cached caller. So the cache lies in a folder named after the text of *all* kernels: change
 one, and everything is compiled again, once.
 
-The folder is beside the modules, or where `NUMBA_CACHE_DIR` says, for installations that cannot be written to.
+In a checkout the folder is beside the modules; installed, it is in the user's cache folder. `NUMBA_CACHE_DIR` puts it
+elsewhere.
 """
 
 from __future__ import annotations
@@ -29,8 +30,18 @@ def _fingerprint() -> str:
     return hashlib.sha256(b"".join(text for text in texts if MARK in text)).hexdigest()[:16]
 
 
-_ROOT = Path(os.environ.get("NUMBA_CACHE_DIR") or HERE / "__pycache__")
-numba.config.CACHE_DIR = str(_ROOT / f"kernels-{_fingerprint()}")  # type: ignore[attr-defined]
+def _root() -> Path:
+    """Return the folder in which caches lie."""
+    if chosen := os.environ.get("NUMBA_CACHE_DIR"):
+        return Path(chosen)
+    if (HERE.parent / "pyproject.toml").is_file():
+        return HERE / "__pycache__"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lacuna" / "kernels"
+
+
+CACHE = _root() / f"kernels-{_fingerprint()}"
+"""The folder of the compiled kernels; it is not there before the first is compiled."""
+numba.config.CACHE_DIR = str(CACHE)  # type: ignore[attr-defined]
 
 
 def kernel(function: Function) -> Function:

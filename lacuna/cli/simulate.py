@@ -11,11 +11,12 @@ from typing import Any
 import msgspec
 
 from lacuna.cli.config_file import parse_strategy, read_config, warn
-from lacuna.cli.console import show_summary
+from lacuna.cli.console import say, show_summary
 from lacuna.cli.options import Args, Parser, add_config, add_json
 from lacuna.cli.progress import open_lines
 from lacuna.simulate import simulate
 from state.errors import ConfigError, LacunaError, shown
+from state.kernels import CACHE
 from state.strategies import PARAMETERS
 
 LOOKED_AT = 10
@@ -46,6 +47,8 @@ def run(args: Args) -> int:
     if args.strategy is not None:
         config = config.with_strategy(parse_strategy(args.strategy))
     warn(config)
+    if not CACHE.exists():
+        say("compiling, once: the first simulation takes half a minute longer")
     with open_lines(args.events, "simulating") as lines:  # opened before the results of an earlier run are replaced
         summary = simulate(config, checked(lines, args.events), out=_folder(args.out), seed=args.seed)
     if args.json:
@@ -85,6 +88,7 @@ def _show(summary: dict[str, Any]) -> None:
         "subscription_messages": told,
         "rejects": f"{summary['rejects']:,} ({rejects})" if rejects else 0,
     }
+    del shown["flooded_messages"]
     if not summary["cancelled_in_vain"]:
         del shown["cancelled_in_vain"]
     show_summary(shown, "simulation", as_json=False)

@@ -70,7 +70,7 @@ def about_refused(refused: Refused) -> Notice | None:
     """Return a notice about a refused record, or None if it does not say whom to tell."""
     try:
         sender = _sender_in(refused.value)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     if not sender.client and not sender.ack:
         return None

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from state.config import Config, parse
 from tests.core.shell import Shell, cuts, forget
+from tests.core.test_events import BAD
 
 CHAIN = ["oslo", "paris", "rome", "wien"]
 TEXT = """
@@ -169,6 +170,17 @@ def test_a_cancellation_in_vain_is_told_without_being_asked() -> None:
     shell.settle()
     shell.send(gone | {"id": "s1", "ack": "a1"})
     assert run_until_told(shell, "a1")["state"] == "ended"
+
+
+def test_every_bad_record_passes_and_is_told_if_it_names_its_client() -> None:
+    shell = Shell(config_of())
+    for rule, _, kind, value in BAD:
+        if rule != "size":
+            shell.put(kind, b"oslo", value)
+    shell.settle()
+    refused = [notice for notice in notices(shell) if notice["state"] == "refused"]
+    assert len(shell.tables()["rejects"]) > len(refused) > 40
+    assert {"ack", "inverted", "ttl"} <= {notice["rule"] for notice in refused}
 
 
 def test_what_is_refused_is_told_with_its_rule() -> None:
