@@ -53,7 +53,7 @@ REMEDIES = {
     "rev": "leave it out: a growing revision is then chosen",
     "size": "send less",
     "stale": "send the change again with a later revision, or leave the revision out",
-    "syntax": "correct it there; README says what a filter as text may be",
+    "syntax": "correct it there; docs/events.md says what a filter as text may be",
     "time": "write it as 2026-05-01T00:00:00Z",
     "timestamp": "write it as 2026-05-01T00:00:00Z",
     "ttl": "give seconds, or leave it out for no end",

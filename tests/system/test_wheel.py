@@ -45,7 +45,7 @@ def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
 
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of a new environment with the wheel; without a package index, it borrows the libraries of this one."""
+    """The programs of a new environment with the wheel; without a package index it borrows this one's libraries."""
     home = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
     pip = [str(home / "bin" / "pip"), "install", "--quiet", "--retries", "0", "--timeout", "30"]
