@@ -517,7 +517,9 @@ def _frames(config: Config) -> Iterator[tuple[str, Rows]]:
         for record in consumer:
             frame = read(record.value)
             if isinstance(frame, Frame):
-                yield frame.content.channel, rows_of(frame)
+                rows = rows_of(frame)
+                if isinstance(rows, Rows):
+                    yield frame.content.channel, rows
     finally:
         consumer.close()
 

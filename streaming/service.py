@@ -32,7 +32,7 @@ from access.offsets import Partition, topic_spans, trim
 from access.topics import differences, ensure_topics, partition_counts, topic_ids
 from state.config import Config
 from state.errors import LacunaError
-from state.protocol.commands import TICK
+from state.protocol.control import TICK
 from streaming.archive import ArchiveQuery, archive_query, stopped_on_purpose
 from streaming.causes import cause_in, is_passing
 from streaming.checkpoint import adopt
@@ -207,7 +207,7 @@ class Service:
                     _close(producer)
                     producer = None
                 producer = producer or connect_producer(self.settings.config.kafka.bootstrap)
-                sent = producer.send(self.settings.topics.control, b"", key=TICK)
+                sent = producer.send(self.settings.topics.control, b"", key=TICK.encode())
             except (KafkaError, KafkaFailed) as error:
                 log.warning("no tick was sent: %s", error)
                 _close(producer)

@@ -45,7 +45,7 @@ class Settings:
     """The configuration, which life of the system this is (`state.protocol.channel`), and its regions.
 
     `links` and `records` give the partition of each channel of these topics, `deliveries` the number of partitions over
-    which clients are spread.
+    which clients are spread. `earlier` are the epochs of the lives before this one.
     """
 
     config: Config
@@ -54,6 +54,7 @@ class Settings:
     links: Mapping[str, int] = field(default_factory=dict)
     records: Mapping[str, int] = field(default_factory=dict)
     deliveries: int = 1
+    earlier: frozenset[int] = frozenset()
 
     @property
     def topics(self) -> Topics:

@@ -27,7 +27,7 @@ import pandas as pd
 
 from state.protocol.arrivals import Arrival, Channel, merge
 from state.protocol.events import Refused
-from state.protocol.frame import Letter, body_of_rows, letter_of
+from state.protocol.frame import Letter, body_of_rows, letter_of, write
 from state.protocol.messages import LOCAL, Headers, Name, Publish
 from state.protocol.wire import unpack
 from state.routing.outcome import Outcome
@@ -38,7 +38,7 @@ from state.storage.rows import COUNTS, REGION, Columns, tables
 from state.storage.store import Held
 from streaming.hashing import kafka_partition
 from streaming.heap import HEAP
-from streaming.schemas import MOST_ARROW, Parcel, Posted, read_parcel, stream_of
+from streaming.schemas import MOST_ARROW, MOST_REFUSED, Parcel, Posted, read_parcel, stream_of
 from streaming.settings import Settings
 
 MOST_ROWS = 4096
@@ -131,10 +131,11 @@ class Step:
         Sizes and time taken are those of the batch before, as stored: those of this one are not known yet, and a batch
         that is repeated must write the same rows.
         """
-        made = tables(self._outcome, self._batch)
+        made = tables(self._outcome, self._batch, epoch=self._settings.epoch)
         metrics, name = made["metrics"], self._region.name
         metrics["state_bytes"] = list(map(self._bytes_of, metrics["broker"], metrics["link"]))
         row: dict[str, Any] = {"broker": name, "link": REGION, "batch": self._batch, **dict.fromkeys(COUNTS, 0)}
+        row["epoch"] = self._settings.epoch
         row["state_bytes"] = self._bytes_of(name, REGION)
         row["millis"] = self._store.millis
         for column, values in metrics.items():
@@ -165,7 +166,8 @@ def _letter(channel: Channel, posted: Posted) -> Letter | Refused:
     letter = letter_of(posted.frame)
     if isinstance(letter, Letter):
         return letter
-    return Refused(channel.name, channel.partition, posted.offset, b"", letter.rule, letter.message)
+    value = write(posted.frame.content)[0][:MOST_REFUSED]
+    return Refused(channel.topic, channel.partition, posted.offset, value, letter.rule, letter.message)
 
 
 def _received(region: Region) -> list[int]:

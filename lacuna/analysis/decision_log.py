@@ -5,7 +5,7 @@ The lake is read by delta-rs; Spark is not needed. Rows come as `state.storage.r
 
 Order. A simulation writes its rows in the order of events; its `batch` is the line that caused the row, which with a
 seed is no order. The lake returns files in any order, but all rows of one link come from one region: they are sorted by
-batch, and within a batch by `seq`. (Rows of a version without `seq` keep the order in which they are found.) The
+epoch, batch and `seq`. (Rows of a version without `seq` keep the order in which they are found.) The
 subscriptions that a neighbour was told of at any moment follow from the rows before it: `forward` and `promote` add a
 subscription, `cancel` removes it.
 """
@@ -44,7 +44,7 @@ class Source:
 
     def decisions(self, **equal: str) -> list[Row]:
         """Return the decisions whose columns have these values, those of each link in the order of deciding."""
-        return self._lines(equal) if self.folder else sorted(self._lake(equal), key=_order)
+        return self._lines(equal) if self.folder else sorted(self._lake(equal), key=order_of)
 
     @property
     def where(self) -> str:
@@ -75,10 +75,10 @@ class Source:
         return [_plain(row) for row in DeltaTable(path).to_pyarrow_dataset().to_table(filter=wanted).to_pylist()]
 
 
-def _order(row: Row) -> tuple[int, int]:
-    """Return the sort key of a row among those of its link."""
-    seq = row.get("seq")
-    return int(row["batch"]), -1 if seq is None else int(seq)
+def order_of(row: Row) -> tuple[int, int, int]:
+    """Return the sort key of a row among those of its link. Rows of an early version have no epoch, or no `seq`."""
+    epoch, seq = row.get("epoch"), row.get("seq")
+    return 0 if epoch is None else int(epoch), int(row["batch"]), -1 if seq is None else int(seq)
 
 
 def _plain(row: Row) -> Row:

@@ -1,6 +1,5 @@
-"""Commands of an operator to a running system, and ticks of its clock, on the topic `control`.
+"""Commands of an operator to a running system, on the topic `control`. The rest of that topic is in `control`.
 
-    key tick            time passes in every region, also where nothing else arrives
     key command/...     {"command": "rebuild"}                                      recompute what strategies keep
                         {"command": "prune", "prune": "network", "prunings": 100, "links": ["oslo>paris"]}
                         {"command": "prune", "prune": "off"}                        prune nothing
@@ -25,8 +24,6 @@ import msgspec
 from state.filters.pruning import DIMENSIONS, Dimension, Pruning
 from state.protocol.events import Reject, once
 
-TICK = b"tick"
-"""The key of a tick."""
 COMMAND = "command/"
 """The beginning of the key of a command; the rest makes the key unique."""
 OFF, CONFIGURED = "off", "configured"

@@ -1,8 +1,8 @@
 """The topic `control` as a log of who holds a prefix and which lives it has had: compare and set by offset.
 
-A **life** is one run of the whole system from a defined beginning; its number is the *epoch*. A system has one router at
-a time, its *holder*. Kafka's sink cannot be fenced, so everything that is written is judged by its readers instead, and
-all of them judge by this one log of one partition:
+A **life** is one run of the whole system from a defined beginning; its number is the *epoch*. A system has one router
+at a time, its *holder*. Kafka's sink cannot be fenced, so everything that is written is judged by its readers instead,
+and all of them judge by this one log of one partition:
 
     key                value
     claim/<nonce>      {"after": 40, "who": "ann@host, process 7", "checkpoint": "host:/srv/checkpoint"}
@@ -17,8 +17,8 @@ slept between reading and writing is void. Lives and ticks are void under any ot
     offset   40 claim A (after -)     41 tick A     52 claim B (after 40)     53 claim C (after 40)     54 tick A
              A holds, term 40                       B holds, term 52          void: 40 is over          void
 
-`ends` are the ends of the topics that the router writes, read just before the announcement. At or beyond them, output of
-an earlier life is void: it comes from a router that does not know yet that it was succeeded (a zombie).
+`ends` are the ends of the topics that the router writes, read just before the announcement. At or beyond them, output
+of an earlier life is void: it comes from a router that does not know yet that it was succeeded (a zombie).
 
     topic      ... │ epoch 2: valid │ ends of 3 │ epoch 2: void    epoch 3: valid    epoch 9: foreign
 
@@ -76,14 +76,20 @@ class Record(NamedTuple):
 
 
 class Lives(NamedTuple):
-    """The lives that were announced, in order."""
+    """The lives that were announced, in order, and the offsets of their announcements."""
 
     announced: tuple[Life, ...] = ()
+    offsets: tuple[int, ...] = ()
 
     @property
     def newest(self) -> Life | None:
         """The life that is not ended; None before the first."""
         return self.announced[-1] if self.announced else None
+
+    def before(self, offset: int) -> Lives:
+        """Return the lives that were announced before an offset."""
+        count = sum(announced < offset for announced in self.offsets)
+        return Lives(self.announced[:count], self.offsets[:count])
 
     def judge(self, epoch: int, topic: str, partition: int, offset: int) -> Judgement:
         """Judge a record of `links`, `records` or `deliveries` by its epoch and position. O(lives).
@@ -149,7 +155,8 @@ def _after(prefix: Prefix, record: Record) -> Prefix:
     elif key.startswith(LIFE):
         life = _read(record.value, Life)
         if life is not None and life.term == prefix.term and _is_next(prefix.lives, life) and key == life_key(life):
-            return prefix._replace(lives=Lives((*prefix.lives.announced, life)))
+            lives = prefix.lives
+            return prefix._replace(lives=Lives((*lives.announced, life), (*lives.offsets, record.offset)))
     elif key == TICK:
         beat = _read(record.value, Beat)
         if beat is not None and beat.term == prefix.term:

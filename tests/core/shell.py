@@ -18,8 +18,8 @@ import msgspec
 
 from state.config import Config
 from state.protocol.arrivals import RANKS
-from state.protocol.commands import TICK
-from state.protocol.frame import Frame, read, rows_of
+from state.protocol.control import TICK
+from state.protocol.frame import Frame, Rows, read, rows_of
 from state.routing.cut import Regions
 from state.routing.region import Region
 from state.storage.store import Held, Store
@@ -104,7 +104,7 @@ class Shell:
         """Settle, and tick while a region has work left; no time passes, as none does at the end of a simulation."""
         self.settle()
         while any(self.region(part.name).working for part in self.settings.parts):
-            self.topic("control").append(Record(self.clock, TICK, b""))
+            self.topic("control").append(Record(self.clock, TICK.encode(), b""))
             self.settle()
 
     def _inputs(self) -> list[str]:
@@ -172,6 +172,7 @@ class Shell:
                 assert content.number == marks[content.channel] + 1
                 marks[content.channel] = content.number
                 part = rows_of(frame)
+                assert isinstance(part, Rows)
                 rows[part.table] += table_of(part.stream).to_pylist()
         return rows
 

@@ -112,7 +112,8 @@ def test_lives_and_ticks_are_those_of_the_holder_of_their_moment(data: st.DataOb
             assert after.beat is not None and after.beat.term == before.term
         if after.term != before.term:
             assert after.claim is not None and after.claim.after == before.term
-            assert before.term is None or after.term is not None and after.term > before.term
+            assert before.term is None or (after.term is not None and after.term > before.term)
+        assert log.prefix.lives.before(cut) == before.lives
     epochs = [life.epoch for life in log.prefix.lives.announced]
     assert epochs == sorted(set(epochs))
 

@@ -11,7 +11,7 @@ import pytest
 from kafka.errors import KafkaTimeoutError
 
 from access.errors import Unreachable
-from state.protocol.commands import TICK
+from state.protocol.control import TICK
 from streaming import service as module
 from streaming.pipeline import Engine
 from streaming.restarts import JobFailed
@@ -42,7 +42,7 @@ class Flaky:
         return self
 
     def send(self, _topic: str, _value: bytes, key: bytes) -> Sent:
-        assert key == TICK
+        assert key == TICK.encode()
         call = self._next()
         if call == "away":
             raise KafkaTimeoutError("no metadata")
