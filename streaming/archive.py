@@ -306,8 +306,8 @@ def _gap(head: Head, last: int) -> InvariantError:
     return InvariantError(
         f"the channel {head.channel} of epoch {head.epoch} jumps from frame {last} to {head.number} (partition "
         f"{head.partition}, offset {head.offset} of the records topic): rows are lost. Remedy: check the retention of "
-        "the topic and restore what is missing from a copy; if there is none, empty the topic and start with an empty "
-        "checkpoint and another lake.path"
+        "the topic and restore what is missing from a copy; if there is none, empty the topic, remove the folders "
+        "archive and archive-marks from lake.checkpoint, and name another lake.path"
     )
 
 
@@ -538,8 +538,8 @@ def prepare(settings: Settings, checkpoint: str | None = None) -> None:
     numbers = files.numbers()
     if not numbers:
         _refuse_rows(where)
-    elif numbers[-1] - 1 in numbers:
-        _refuse_older_tables(where, files.get(numbers[-1] - 1))
+    else:
+        _refuse_older_tables(where, files, numbers[-1])
 
 
 def _refuse_rows(where: Places) -> None:
@@ -554,15 +554,25 @@ def _refuse_rows(where: Places) -> None:
         )
 
 
-def _refuse_older_tables(where: Places, complete: Marks) -> None:
-    """Refuse tables whose logs lack what these marks say was written."""
+def _refuse_older_tables(where: Places, files: MarkFiles, last: int) -> None:
+    """Refuse tables whose logs lack what marks say was written: the last ones, if Spark has committed that batch."""
+    batch = last if _is_committed(where, last) else last - 1
+    if not files.has(batch):
+        return
+    complete = files.get(batch)
     for table, filled in complete.tables.items():
-        last = open_table(where.lake, table).transaction_version(complete.stamp(table).application)
-        if last is None or last < filled.batch:
+        stamp = open_table(where.lake, table).transaction_version(complete.stamp(table).application)
+        if stamp is None or stamp < filled.batch:
             raise StateError(
                 f"lake.path = {where.lake!r}: the table {table} is not the one that {where.checkpoint} belongs to: it "
-                f"should have batch {filled.batch} and has {'none' if last is None else last}. {REBUILD}"
+                f"should have batch {filled.batch} and has {'none' if stamp is None else stamp}. {REBUILD}"
             )
+
+
+def _is_committed(where: Places, batch: int) -> bool:
+    """Return whether Spark's checkpoint says that a batch of the archive is complete."""
+    system, root = file_system(f"{where.checkpoint}/commits/{batch}")
+    return bool(system.get_file_info(root).is_file)
 
 
 # One archive at a time

@@ -35,6 +35,7 @@ from state.config import ALL_TABLES, Config
 from state.errors import ConfigError, LacunaError, StateError
 from streaming.archive import MarkFiles, Places, claimed, places
 from streaming.lake import TRIES, allow_deletes, is_vacant, open_table, table_path
+from streaming.life import FILE
 from streaming.paths import file_system, is_local, refusals
 from streaming.schemas import SCHEMAS
 from streaming.settings import Settings
@@ -185,12 +186,13 @@ def _note(settings: Settings) -> None:
 
 
 def next_due(settings: Settings, every_hours: float) -> datetime:
-    """When the tables are to be maintained next: counted from the last time, or from when the checkpoint was made.
+    """When the tables are to be maintained next: counted from the last time, or from when the life was made.
 
     From the job's start it would never come for a job that is restarted every night.
     """
     system, root = file_system(settings.config.lake.checkpoint)
-    last = system.get_file_info(f"{root}/{NOTE}").mtime or datetime.fromtimestamp(settings.epoch / 1e6, UTC)
+    noted = system.get_file_info(f"{root}/{NOTE}").mtime
+    last = noted or system.get_file_info(f"{settings.folder}/{FILE}").mtime or datetime.now(UTC)
     return last.astimezone(UTC) + timedelta(hours=every_hours)
 
 

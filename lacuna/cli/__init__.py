@@ -32,6 +32,7 @@ COMMANDS = {
     ),
     "up": Command("lacuna.cli.up", "a local Kafka and the job, until stopped"),
     "run": Command("lacuna.cli.run", "the long-running job, against the configured Kafka"),
+    "apply": Command("lacuna.cli.apply", "begin a new life of a stopped system: the remedy of most refusals"),
     "sql": Command("lacuna.cli.sql", "Spark SQL over the Delta tables"),
     "archive": Command("lacuna.cli.archive", "look after the Delta tables: maintain, rebuild"),
     "simulate": Command("lacuna.cli.simulate", "run a file of events through the overlay, without Kafka and Spark"),

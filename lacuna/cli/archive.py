@@ -5,7 +5,7 @@ from __future__ import annotations
 from lacuna.cli.config_file import read_config
 from lacuna.cli.console import say, show_summary
 from lacuna.cli.options import Args, Parser, add_config, add_json
-from streaming.checkpoint import known
+from streaming.life import known
 from streaming.maintenance import maintain, rebuild
 
 

@@ -119,13 +119,15 @@ def _end(life: Life, topic: str, partition: int) -> int:
 class Prefix(NamedTuple):
     """The content of the topic up to an offset: the valid claim, its last tick, and the lives.
 
-    `term` is the offset of the claim, `since` when Kafka took it. `next` is the offset after the last record.
+    `term` is the offset of the claim, `since` when Kafka took it, `ticked` the offset of the last tick. `next` is the
+    offset after the last record.
     """
 
     claim: Claim | None = None
     term: int | None = None
     since: int = 0
     beat: Beat | None = None
+    ticked: int = -1
     lives: Lives = Lives()
     next: int = 0
 
@@ -160,7 +162,7 @@ def _after(prefix: Prefix, record: Record) -> Prefix:
     elif key == TICK:
         beat = _read(record.value, Beat)
         if beat is not None and beat.term == prefix.term:
-            return prefix._replace(beat=beat)
+            return prefix._replace(beat=beat, ticked=record.offset)
     return prefix
 
 

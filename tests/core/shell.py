@@ -28,6 +28,7 @@ from streaming.schemas import table_of
 from streaming.settings import Settings, settle
 from streaming.sources import Sorter
 from streaming.step import Step
+from streaming.whole import CHANNEL
 
 INPUTS = tuple(RANKS)
 PARTITIONS = 16
@@ -95,6 +96,12 @@ class Shell:
         self.batch = batch
         self.stored |= self._attempt(end, now, None)
         self.read |= end
+
+    def begin(self, records: Sequence[Record]) -> None:
+        """Begin where the life of the settings begins, with the rows of its prologue among these records."""
+        for topic, starts in self.settings.starts.items():
+            self.read[self.settings.topics.of(topic)] = max(0, starts.get("0", 0))
+        self.topic("records").extend(record for record in records if record.key == CHANNEL.encode())
 
     def settle(self, **options: Any) -> None:
         while self.waiting():
