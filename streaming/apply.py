@@ -1,10 +1,13 @@
-"""A new life of a stopped system, with the configuration as it is: the remedy of most refusals (`evidence`).
+"""A new life, with the configuration as it is: the remedy of most refusals (`evidence`).
 
     from the state     the regions as of the last committed batch, joined, and the letters that were under way between
                        them, taken until nothing is under way; the new life begins at the offsets behind that batch
     from the topics    the requests in the topics, up to the last tick (`begin.fed_from_topics`)
 
     hold the prefix ─▶ finish a planned batch ─▶ read, join, drain ─▶ write the folder ─▶ announce = commit ─▶ prologue
+
+A stopped system is held for as long as that takes. On a running one the holder does it (`service`), when a command in
+the control topic asks for it: its query stops between two batches, and the next one is that of the new life.
 
 Killed before the announcement, nothing has happened: the unannounced folder is removed by the next start. Killed after
 it, the next start sends the prologue again; what was sent already is dropped by its number.
@@ -22,6 +25,7 @@ from typing import Any, Literal
 
 from pyspark.sql import SparkSession
 
+from access.control import ControlLog
 from access.offsets import Span
 from access.tails import records_between
 from state.config import Config
@@ -55,23 +59,52 @@ class Applied:
     changes: list[str]
 
 
-def apply(config: Config, engine: Engine, say: Say, source: Source, *, force: bool, dry_run: bool) -> Applied:
-    """Begin a new life; with `dry_run`, only say what would be done. Raises `LacunaError` if it cannot be done.
+def plan(config: Config, engine: Engine, source: Source) -> Applied:
+    """Return what `apply` would do. Nothing is changed, and the system may run."""
+    with ControlLog(config.kafka.bootstrap, config.kafka.prefix) as control:
+        return planned(config, source, gather(config, control.read(), engine.partitions))
 
-    `force` begins from topics of requests whose beginning is gone.
-    """
+
+def planned(config: Config, source: Source, facts: Facts) -> Applied:
+    """Return what is to be done in a situation. Raises `LacunaError` if it cannot be done."""
+    epoch = facts.highest + 1
+    if source == "topics":
+        beat = facts.prefix.beat
+        since = "the last tick" if beat is not None and beat.offsets else "the first that is there"
+        return Applied(
+            epoch, [f"life {epoch} begins from the topics", f"publications since {since} are delivered again"]
+        )
+    left, held = life_to_leave(facts, config)
+    changes = [f"life {epoch} begins from life {left}, as it was after batch {held.committed}"]
+    if facts.last_seen(left) > held.planned:
+        changes.append(f"publications after batch {held.committed} are delivered again")
+    return Applied(epoch, changes + [f"lost: {each}" for each in losses(facts, held)])
+
+
+def apply(config: Config, engine: Engine, say: Say, source: Source, *, force: bool) -> Applied:
+    """Begin a new life of a stopped system. `force` begins from topics of requests whose beginning is gone."""
     holder = Holder(config, say)
     try:
         facts = gather(config, holder.watch(), engine.partitions)
-        work = _Work(holder, config, engine, facts, say)
-        return work.from_state(dry_run) if source == "state" else work.from_topics(dry_run, force)
+        done = planned(config, source, facts)
+        if source == "topics":
+            settings = Beginning(holder, config, engine, facts, say).from_topics(force=force)
+        else:
+            say("starting Spark")
+            spark = session(engine)
+            try:
+                settings = Beginning(holder, config, engine, facts, say).from_state(spark)
+            finally:
+                spark.stop()
+        holder.release(settings.epoch, -1, settings.starts)
+        return done
     finally:
         holder.close()
 
 
 @dataclass
-class _Work:
-    """The making of one life."""
+class Beginning:
+    """The making of one life after others."""
 
     holder: Holder
     config: Config
@@ -79,37 +112,22 @@ class _Work:
     facts: Facts
     say: Say
 
-    def from_topics(self, dry_run: bool, force: bool) -> Applied:
+    def from_topics(self, *, force: bool = False) -> Settings:
+        """Begin a life from the requests in the topics. Return its settings."""
         settings = new_life(self.config, self.engine, self.facts)
-        beat = self.facts.prefix.beat
-        since = "the last tick" if beat is not None and beat.offsets else "the first that is there"
-        changes = [f"life {settings.epoch} begins from the topics", f"publications since {since} are delivered again"]
-        if not dry_run:
-            whole, starts = fed_from_topics(settings, self.facts, self.say, force=force)
-            self._announce(replace(settings, starts=starts), whole, "apply, from the topics")
-        return Applied(settings.epoch, changes)
+        whole, starts = fed_from_topics(settings, self.facts, self.say, force=force)
+        return self._announce(replace(settings, starts=starts), whole, "apply, from the topics")
 
-    def from_state(self, dry_run: bool) -> Applied:
+    def from_state(self, spark: SparkSession) -> Settings:
+        """Begin a life from the state of the newest one in the folder. Return its settings."""
         epoch, held = life_to_leave(self.facts, self.config)
         settings = new_life(self.config, self.engine, self.facts)
-        changes = [f"life {settings.epoch} begins from life {epoch}, as it was after batch {held.committed}"]
-        if self._is_copy(epoch, held):
-            changes.append(f"publications after batch {held.committed} are delivered again")
-        changes += [f"lost: {each}" for each in losses(self.facts, held)]
-        if not dry_run:
-            self.say("starting Spark")
-            spark = session(self.engine)
-            try:
-                held = self._finished(spark, epoch, held)
-                whole = self._drained(spark, settings, epoch, held)
-            finally:
-                spark.stop()
-            self._announce(replace(settings, starts=starts_of(self.facts, held)), whole, f"apply, from life {epoch}")
-        return Applied(settings.epoch, changes)
+        held = self._finished(spark, epoch, held)
+        whole = self._drained(spark, settings, epoch, held)
+        return self._announce(replace(settings, starts=starts_of(self.facts, held)), whole, f"apply, from life {epoch}")
 
-    def _announce(self, settings: Settings, whole: Whole | None, why: str) -> None:
-        announce_life(self.holder, settings, whole, self.engine, self.facts, why)
-        self.holder.release(settings.epoch, -1, settings.starts)
+    def _announce(self, settings: Settings, whole: Whole | None, why: str) -> Settings:
+        return announce_life(self.holder, settings, whole, self.engine, self.facts, why)
 
     def _is_copy(self, epoch: int, held: Held) -> bool:
         return self.facts.last_seen(epoch) > held.planned
@@ -123,7 +141,8 @@ class _Work:
         if held.committed == held.planned or self._is_copy(epoch, held):
             return held
         self.say(f"doing batch {held.planned}, which was planned")
-        self.holder.claim()
+        if self.holder.term is None:
+            self.holder.claim()
         query = router_query(spark, self._left(epoch), self.engine, once=True)
         query.awaitTermination()
         failure = query.exception()

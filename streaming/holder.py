@@ -20,6 +20,7 @@ from __future__ import annotations
 import getpass
 import os
 import socket
+import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -47,7 +48,7 @@ class PrefixHeld(LacunaError):
 
 
 class Holder:
-    """A router's claim to a prefix. Not for several threads at once."""
+    """A router's claim to a prefix. Two threads use it: one ticks, the other may begin a new life meanwhile."""
 
     def __init__(self, config: Config, say: Callable[[str], None], patience: float = PATIENCE) -> None:
         path = absolute(config.lake.checkpoint)
@@ -55,6 +56,7 @@ class Holder:
         self._lock = claim(f"{path}/.router.lock", path, "a router")
         self._checkpoint = f"{socket.gethostname()}:{path}" if is_local(path) else path
         self._control = ControlLog(config.kafka.bootstrap, config.kafka.prefix)
+        self._alone = threading.Lock()
         self.prefix = Prefix()
         self.term: int | None = None
 
@@ -103,19 +105,21 @@ class Holder:
         """Announce a life. It counts as soon as Kafka has the record."""
         assert self.term is not None
         life = Life(self.term, epoch, why, ends)
-        self._control.append(life_key(life), life)
-        self.prefix = self._control.read()
+        with self._alone:
+            self._control.append(life_key(life), life)
+            self.prefix = self._control.read()
         if self.prefix.lives.newest != life:
             raise self._held(self.prefix)
         return life
 
     def beat(self, epoch: int, batch: int, offsets: Offsets, *, ticks: bool = True) -> None:
         """Tick, if `ticks`. Raises `PrefixHeld` if this holder was succeeded."""
-        self.prefix = self._control.read()
-        if self.prefix.term != self.term:
-            raise self._held(self.prefix)
-        if ticks and self.term is not None:
-            self._control.append(TICK, Beat(self.term, epoch, batch, offsets))
+        with self._alone:
+            self.prefix = self._control.read()
+            if self.prefix.term != self.term:
+                raise self._held(self.prefix)
+            if ticks and self.term is not None:
+                self._control.append(TICK, Beat(self.term, epoch, batch, offsets))
 
     def release(self, epoch: int, batch: int, offsets: Offsets) -> None:
         """Let the prefix go. The last tick says how far the router was, and that nobody need wait for the next."""

@@ -30,9 +30,11 @@ from access.offsets import Partition, topic_spans, trim
 from state.config import Config
 from state.errors import LacunaError
 from state.protocol.control import Offsets
+from streaming.apply import Beginning, Source
 from streaming.archive import ArchiveQuery, archive_query, stopped_on_purpose
 from streaming.begin import begin
 from streaming.causes import cause_in, is_passing
+from streaming.evidence import gather
 from streaming.holder import BEAT, Holder, PrefixHeld
 from streaming.paths import absolute
 from streaming.pipeline import INPUTS, Engine, router_query, session, stack_warning
@@ -71,6 +73,7 @@ class Service:
     _stop: threading.Event = field(default_factory=threading.Event)
     _spark: SparkSession | None = None
     _superseded: str | None = None
+    _asked_before: int = -1
 
     @classmethod
     def of(cls, config: Config, engine: Engine, *, router: bool = True, say: Say = _silent, **options: Any) -> Self:
@@ -134,11 +137,31 @@ class Service:
             raise JobFailed(f"this router was succeeded by another, and stops: {self._superseded}")
         if self._router is not None and not self._router.isActive:
             raise JobFailed(f"the router stopped: {cause_of(self._router)}")
+        asked = None if self.holder is None else self.holder.prefix.asked
+        if asked is not None and asked.offset > self._asked_before:
+            self._asked_before = asked.offset
+            self._apply(asked.command.source)
         for thread in self._threads:
             if not thread.is_alive() and self._superseded is None:
                 raise JobFailed(f"the thread {thread.name!r} ended. Remedy: start again, and report the log")
         if self._archive is not None:
             self._archive.look()
+
+    def _apply(self, source: Source) -> None:
+        """Begin a new life, as a command asks for; go on with this one if that cannot be done."""
+        assert self.holder is not None and self._router is not None and self._spark is not None
+        self.say(f"beginning a new life, from the {source}")
+        _between_batches(self._router)
+        self._router.stop()
+        config = self.settings.config
+        try:
+            facts = gather(config, self.holder.prefix, self.engine.partitions)
+            beginning = Beginning(self.holder, config, self.engine, facts, self.say)
+            self.settings = beginning.from_state(self._spark) if source == "state" else beginning.from_topics()
+            self.say(f"life {self.settings.epoch} has begun")
+        except LacunaError as error:
+            self.say(f"no new life has begun, and life {self.settings.epoch} goes on: {error}")
+        self._router = router_query(self._spark, self.settings, self.engine)
 
     @property
     def degraded(self) -> str | None:

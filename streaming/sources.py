@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from state.protocol.arrivals import RANKS, Channel
-from state.protocol.commands import COMMAND, Tick, read_command
+from state.protocol.commands import COMMAND, Apply, Tick, read_command
 from state.protocol.control import CLAIM, LIFE, TICK
 from state.protocol.events import Context, Refused, Reject, Source, read
 from state.protocol.frame import Frame
@@ -114,6 +114,8 @@ class Sorter:
         command = read_command(value, self._links) if name.startswith(COMMAND) else Tick()
         if isinstance(command, Reject):
             return command
+        if isinstance(command, Apply):
+            return None  # the holder's business
         for part in self._settings.parts:
             self._parcel(part, channel).commands.append(Ordered(offset, time, command))
         return None

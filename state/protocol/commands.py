@@ -4,10 +4,12 @@
                         {"command": "prune", "prune": "network", "prunings": 100, "links": ["oslo>paris"]}
                         {"command": "prune", "prune": "off"}                        prune nothing
                         {"command": "prune", "prune": "configured"}                 as the configuration says, again
+                        {"command": "apply", "source": "state"}                     begin a new life
 
-Without `links`, a command is for all of them. A link keeps a command about pruning as an `Override` of its configured
-pruning, in its stored state, until the next such command; restarts and changes of the configuration do not end it. No
-neighbour has to be told, because the originals of what was heard are always kept.
+`apply` is for the holder of the prefix (`control`), the others are for every region. Without `links`, a command is for
+all of them. A link keeps a command about pruning as an `Override` of its configured pruning, in its stored state, until
+the next such command; restarts and changes of the configuration do not end it. No neighbour has to be told, because the
+originals of what was heard are always kept.
 
 A record that is no command is a reject, like any record that cannot be read: it is recorded, and changes nothing.
 """
@@ -82,15 +84,21 @@ class Prune(
         return self.links is None or link in self.links
 
 
+class Apply(msgspec.Struct, frozen=True, tag_field="command", tag="apply", forbid_unknown_fields=True):
+    """Begin a new life: from the state of this one, or from the topics."""
+
+    source: Literal["state", "topics"] = "state"
+
+
 Command = Tick | Rebuild | Prune
 
 write_command = msgspec.json.Encoder().encode
 
 
-def read_command(value: bytes, links: Collection[str]) -> Rebuild | Prune | Reject:
+def read_command(value: bytes, links: Collection[str]) -> Rebuild | Prune | Apply | Reject:
     """Read the command in a record, or return the reject that it is. `links` are those of the overlay. Never raises."""
     try:
-        command = msgspec.convert(json.loads(value.decode(), object_pairs_hook=once), Rebuild | Prune)
+        command = msgspec.convert(json.loads(value.decode(), object_pairs_hook=once), Rebuild | Prune | Apply)
     except UnicodeDecodeError as error:
         return _refused("utf8", f"byte {error.start} is not UTF-8")
     except (ValueError, RecursionError) as error:

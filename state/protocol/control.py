@@ -8,7 +8,7 @@ and all of them judge by this one log of one partition:
     claim/<nonce>      {"after": 40, "who": "ann@host, process 7", "checkpoint": "host:/srv/checkpoint"}
     life/<epoch>       {"term": 52, "epoch": 3, "why": "...", "ends": {"links": {"0": 17}, ...}}
     tick               {"term": 52, "epoch": 3, "batch": 9, "offsets": {"publish": {"0": 5}, ...}, "released": false}
-    command/<id>       see `commands`
+    command/<id>       see `commands`; of these, `apply` is for the holder
 
 A claim is valid if and only if `after` is the offset of the claim that is valid at that moment (null: there is none).
 Its own offset is its *term*. Of two claims with the same `after`, the earlier offset wins; a claim by a process that
@@ -31,6 +31,8 @@ from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
+
+from state.protocol.commands import COMMAND, Apply
 
 CLAIM, LIFE, TICK = "claim/", "life/", "tick"
 """Keys, or how keys begin."""
@@ -116,11 +118,19 @@ def _end(life: Life, topic: str, partition: int) -> int:
     return life.ends.get(topic, {}).get(str(partition), 0)
 
 
+class Asked(NamedTuple):
+    """A command to begin a new life, and its offset."""
+
+    offset: int
+    command: Apply
+
+
 class Prefix(NamedTuple):
     """The content of the topic up to an offset: the valid claim, its last tick, and the lives.
 
-    `term` is the offset of the claim, `since` when Kafka took it, `ticked` the offset of the last tick. `next` is the
-    offset after the last record.
+    `term` is the offset of the claim, `since` when Kafka took it, `ticked` the offset of the last tick. `asked` is the
+    last command to begin a new life, as long as neither a life nor another holder has followed. `next` is the offset
+    after the last record.
     """
 
     claim: Claim | None = None
@@ -129,6 +139,7 @@ class Prefix(NamedTuple):
     beat: Beat | None = None
     ticked: int = -1
     lives: Lives = Lives()
+    asked: Asked | None = None
     next: int = 0
 
     @property
@@ -153,16 +164,20 @@ def _after(prefix: Prefix, record: Record) -> Prefix:
     if key.startswith(CLAIM):
         claim = _read(record.value, Claim)
         if claim is not None and claim.after == prefix.term:
-            return prefix._replace(claim=claim, term=record.offset, since=record.time)
+            return prefix._replace(claim=claim, term=record.offset, since=record.time, asked=None)
     elif key.startswith(LIFE):
         life = _read(record.value, Life)
         if life is not None and life.term == prefix.term and _is_next(prefix.lives, life) and key == life_key(life):
             lives = prefix.lives
-            return prefix._replace(lives=Lives((*lives.announced, life), (*lives.offsets, record.offset)))
+            announced = Lives((*lives.announced, life), (*lives.offsets, record.offset))
+            return prefix._replace(lives=announced, asked=None)
     elif key == TICK:
         beat = _read(record.value, Beat)
         if beat is not None and beat.term == prefix.term:
             return prefix._replace(beat=beat, ticked=record.offset)
+    elif key.startswith(COMMAND):
+        asked = _read(record.value, Apply)
+        return prefix if asked is None else prefix._replace(asked=Asked(record.offset, asked))
     return prefix
 
 
@@ -175,7 +190,7 @@ def life_key(life: Life) -> str:
     return f"{LIFE}{life.epoch}"
 
 
-T = TypeVar("T", Claim, Life, Beat)
+T = TypeVar("T", Claim, Life, Beat, Apply)
 
 
 def _read(value: bytes | None, kind: type[T]) -> T | None:

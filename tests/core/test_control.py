@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from state.protocol.commands import Apply
 from state.protocol.control import (
     TICK,
+    Asked,
     Beat,
     Claim,
     Life,
@@ -153,6 +155,20 @@ def test_a_prefix_is_released_by_its_holder_alone() -> None:
     assert log.prefix.is_released
     log.append("claim/b", Claim(first, "b", "c"))
     assert not log.prefix.is_released
+
+
+def test_a_command_to_begin_a_life_waits_until_it_is_done() -> None:
+    log = Log()
+    first = log.append("claim/a", Claim(None, "a", "c"))
+    log.append("command/1", b'{"command": "rebuild"}')
+    assert log.prefix.asked is None
+    offset = log.append("command/2", b'{"command": "apply", "source": "topics"}')
+    assert log.prefix.asked == Asked(offset, Apply("topics"))
+    log.append("life/1", Life(first, 1, "apply"))
+    assert log.prefix.asked is None
+    log.append("command/3", b'{"command": "apply"}')
+    log.append("claim/b", Claim(first, "b", "c"))
+    assert log.prefix.asked is None, "it was for the holder before"
 
 
 ENDS = {"links": {"0": 10}, "records": {"0": 20, "1": 5}}

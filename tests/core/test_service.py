@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from access.errors import KafkaFailed, Unreachable
+from state.protocol.control import Prefix
 from streaming import service as module
 from streaming.holder import PrefixHeld
 from streaming.pipeline import Engine
@@ -24,6 +25,7 @@ class Flaky:
     def __init__(self, *outcomes: Exception | None) -> None:
         self.outcomes = list(outcomes)
         self.ticks = threading.Semaphore(0)
+        self.prefix = Prefix()
 
     def beat(self, _epoch: int, _batch: int, _offsets: Any, *, ticks: bool) -> None:
         assert ticks

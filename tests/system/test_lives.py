@@ -101,6 +101,8 @@ def test_one_life_after_another(job: Job, tmp_path: Path) -> None:
     check_foreign_records_are_rejects(job, history)
     check_a_restored_copy_goes_on_by_the_remedy(job, history, tmp_path / "copy")
     check_a_lost_checkpoint_goes_on_by_the_remedy(job, history)
+    check_a_running_system_begins_a_new_life(job, history)
+    assert job.terminate() == 0
 
 
 def check_all_subscriptions_were_in_force(job: Job, history: History) -> None:
@@ -198,4 +200,16 @@ def check_a_lost_checkpoint_goes_on_by_the_remedy(job: Job, history: History) ->
     late = {delivery for delivery in history.owed if delivery[3] == "after the loss"}
     assert late <= set(now[3]) <= set(history.owed), "all that is owed now; the rest came again"
     check_rows(job, now)
-    assert job.terminate() == 0
+
+
+def check_a_running_system_begins_a_new_life(job: Job, history: History) -> None:
+    """Asked by a command, in the session that runs: nothing is lost, nothing comes twice."""
+    before = delivered(job)
+    assert job.apply()["epoch"] == 4
+    history.publish("praha", "after the command")
+    wait_until(lambda: len(job.committed("router")) > 0, "the new life has committed a batch")
+    job.archive_settled()
+    now = delivered(job)
+    late = [delivery for delivery in history.owed if delivery[3] == "after the command"]
+    assert now == before | {4: now[4]} and sorted(now[4]) == sorted(late)
+    check_rows(job, now)
