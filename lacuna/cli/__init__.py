@@ -32,7 +32,9 @@ COMMANDS = {
     ),
     "up": Command("lacuna.cli.up", "a local Kafka and the job, until stopped"),
     "run": Command("lacuna.cli.run", "the long-running job, against the configured Kafka"),
-    "apply": Command("lacuna.cli.apply", "begin a new life of a stopped system: the remedy of most refusals"),
+    "apply": Command(
+        "lacuna.cli.apply", "begin a new life of a system, stopped or running: the remedy of most refusals"
+    ),
     "sql": Command("lacuna.cli.sql", "Spark SQL over the Delta tables"),
     "archive": Command("lacuna.cli.archive", "look after the Delta tables: maintain, rebuild"),
     "simulate": Command("lacuna.cli.simulate", "run a file of events through the overlay, without Kafka and Spark"),
