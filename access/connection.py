@@ -77,11 +77,13 @@ def connect_consumer(
     committed: bool = True,
     reset: str = "earliest",
     refresh: float = 300.0,
+    wait: float = 0.5,
 ) -> Any:
     """Return a `KafkaConsumer` that commits only when told to, and by default sees only committed records.
 
     `reset` is what it does where its position is deleted ("none": raise), `refresh` the seconds after which it asks
-    again which partitions there are.
+    again which partitions there are. Kafka keeps a fetch that finds nothing open for `wait` seconds, and meanwhile
+    answers nothing else on that connection.
     """
     return _connected(
         KafkaConsumer,
@@ -91,6 +93,7 @@ def connect_consumer(
         isolation_level="read_committed" if committed else "read_uncommitted",
         enable_auto_commit=False,
         auto_offset_reset=reset,
+        fetch_max_wait_ms=round(wait * 1000),
         metadata_max_age_ms=round(refresh * 1000),
         allow_auto_create_topics=False,
     )

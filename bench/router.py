@@ -59,8 +59,8 @@ from state.protocol.frame import Frame, Rows, read, rows_of
 from state.protocol.topics import Topics
 from streaming.pipeline import Engine, records, session
 from streaming.schemas import OUTPUT, STATE, table_of
-from streaming.service import Service, settings_of
-from streaming.settings import Settings
+from streaming.service import Service
+from streaming.settings import Settings, settle
 
 SPACE = """
 [space]
@@ -131,7 +131,7 @@ class Bench:
     @contextmanager
     def service(self, config: Config, *, archive: bool = False, most_records: int | None = None) -> Iterator[Service]:
         engine = self.engine if most_records is None else replace(self.engine, most_records=most_records)
-        service = Service(settings_of(config, engine), engine, archive=archive, tick_seconds=0)
+        service = Service.of(config, engine, archive=archive, tick_seconds=0)
         service.start()
         try:
             yield service
@@ -202,7 +202,7 @@ class Bench:
     def plain(self, text: str, name: str) -> Iterator[Plain]:
         """The pass-through query, on topics of its own: it and the router are never busy at the same time."""
         config = self.config(text, name)
-        settings = settings_of(config, self.engine)
+        settings = settle(config, 1, self.engine.partitions, self.engine.cores)
         query = pass_through(session(self.engine), settings, self.engine, f"{self.folder}/{name}/query")
         try:
             yield Plain(config, query)
@@ -517,7 +517,9 @@ def _frames(config: Config) -> Iterator[tuple[str, Rows]]:
         for record in consumer:
             frame = read(record.value)
             if isinstance(frame, Frame):
-                yield frame.content.channel, rows_of(frame)
+                rows = rows_of(frame)
+                if isinstance(rows, Rows):
+                    yield frame.content.channel, rows
     finally:
         consumer.close()
 

@@ -110,7 +110,7 @@ class Writer(Tally):
         self._metrics[key] = measured
 
     def turn(self) -> None:
-        rows = [metrics_row(measured) | {"batch": line} for (line, _, _), measured in self._metrics.items()]
+        rows = [metrics_row(measured) | {"epoch": 1, "batch": line} for (line, _, _), measured in self._metrics.items()]
         self._metrics.clear()
         self._write("metrics", {c.name: [row.get(c.name) for row in rows] for c in TABLES["metrics"]})
 

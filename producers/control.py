@@ -12,7 +12,7 @@ from access import DEADLINE
 from access.connection import connect_producer
 from producers.sender import Place, Sent
 from state.config import Config
-from state.protocol.commands import COMMAND, Prune, Rebuild, write_command
+from state.protocol.commands import COMMAND, Apply, Prune, Rebuild, write_command
 from state.protocol.topics import Topics
 
 
@@ -26,7 +26,12 @@ def ask_prune(config: Config, command: Prune, *, deadline: float = DEADLINE) -> 
     return _ask(config, command, deadline)
 
 
-def _ask(config: Config, command: Rebuild | Prune, deadline: float) -> Place:
+def ask_apply(config: Config, command: Apply, *, deadline: float = DEADLINE) -> Place:
+    """Ask the holder of the prefix to begin a new life. Return the position of the command in Kafka."""
+    return _ask(config, command, deadline)
+
+
+def _ask(config: Config, command: Rebuild | Prune | Apply, deadline: float) -> Place:
     bootstrap, topic = config.kafka.bootstrap, Topics(config.kafka.prefix).control
     sent = Sent(bootstrap, topic, f"{COMMAND}{uuid4()}", write_command(command))
     with closing(connect_producer(bootstrap, deadline)) as producer:

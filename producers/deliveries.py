@@ -1,7 +1,7 @@
 """The deliveries of one client, each once.
 
 The router writes at least once: after a crash the topic may hold some deliveries again. It numbers them per `channel`,
-1, 2, 3 ..., and states its `epoch`, its life from an empty checkpoint on. One client sees only some of the numbers of a
+1, 2, 3 ..., and states its `epoch`, which life of the system this is. One client sees only some of the numbers of a
 channel, but in order, because its key keeps them in one partition:
 
     channel oslo, epoch 7    1  4  5 | crash | 4  5  9       a reader of this client
@@ -9,6 +9,11 @@ channel, but in order, because its key keeps them in one partition:
 
 So the reader keeps the highest number for every (partition, epoch, channel). Per partition, because a client's key may
 move when partitions are added, and between partitions there is no order.
+
+Not everything in the topic is the router's. After each poll that brought something for the client, the reader reads
+the control topic to its end (`state.protocol.control`). It passes over deliveries of an epoch that was never announced,
+of a router that was succeeded and does not know it yet, and those with a number above the count of all records since
+the life began: taken for true, that number would make every later delivery look like a repeat.
 
 All partitions are read, and other clients' records are passed over by their key, undecoded: that is right whatever
 wrote the topic and however many partitions it has. Every `REFRESH` seconds the reader asks whether there are new
@@ -44,10 +49,12 @@ from kafka.structs import OffsetAndMetadata
 
 from access import DEADLINE
 from access.connection import connect_consumer
+from access.control import ControlLog
 from access.errors import KafkaFailed, Unreachable
 from access.topics import topic_missing
 from state.config import NAME, NAME_RULE, Kafka
 from state.errors import ConfigError
+from state.protocol.control import Lives, count_since
 from state.protocol.messages import Headers
 from state.protocol.topics import Topics
 
@@ -57,6 +64,8 @@ REFRESH = 5.0
 """Seconds after which a reader asks again which partitions there are."""
 MOST_METADATA = 4096
 """Kafka refuses longer metadata of an offset (`offset.metadata.max.bytes`)."""
+
+DELIVERIES = "deliveries"
 
 log = logging.getLogger(__name__)
 
@@ -143,6 +152,10 @@ class Repeats:
         highest = max(seq, self._marks.pop((epoch, channel), 0))
         self._marks[epoch, channel] = highest
 
+    def keep(self, wanted: Callable[[int], bool]) -> None:
+        """Drop the marks of epochs that are not wanted."""
+        self._marks = {key: seq for key, seq in self._marks.items() if wanted(key[0])}
+
     def text(self, most: int = MOST_METADATA) -> str:
         """The marks as text for `parse`; where they are too many, those of the channels heard of last."""
         marks = [[epoch, channel, seq] for (epoch, channel), seq in self._marks.items()]
@@ -194,6 +207,10 @@ class Deliveries:
         self._key = client.encode()
         self._timeout = math.inf if timeout is None else timeout
         self._bookmark = None if bookmark is None else bookmark_id(kafka.prefix, bookmark, client)
+        self._control = ControlLog(kafka.bootstrap, kafka.prefix, deadline)
+        self._lives = Lives()
+        self._ends: dict[int, int] | None = None
+        self._polled: list[Any] = []
         self._repeats: dict[int, Repeats] = {}
         self._taken: dict[int, int] = {}
         self._fresh = False
@@ -212,6 +229,7 @@ class Deliveries:
             self._start(from_beginning=from_beginning)
         except BaseException:
             self._consumer.close()
+            self._control.close()
             raise
 
     # Where to begin
@@ -339,8 +357,10 @@ class Deliveries:
         while records:
             record = records.popleft()
             delivery = self._read(record) if record.key == key else None
-            if delivery is not None and not repeats[record.partition].has(
-                delivery.epoch, delivery.channel, delivery.seq
+            if (
+                delivery is not None
+                and self._is_ours(record, delivery)
+                and not repeats[record.partition].has(delivery.epoch, delivery.channel, delivery.seq)
             ):
                 self._handed = record.partition, record.offset + 1, delivery
                 return delivery
@@ -358,6 +378,18 @@ class Deliveries:
             msgspec.structs.force_setattr(delivery, "headers", tuple((k, v or b"") for k, v in record.headers))
         return delivery
 
+    def _is_ours(self, record: Any, delivery: Delivery) -> bool:
+        """Return whether the router wrote a delivery, in a life that had not ended by then."""
+        lives = self._lives
+        judgement = lives.judge(delivery.epoch, DELIVERIES, record.partition, record.offset)
+        life = next((life for life in lives.announced if life.epoch == delivery.epoch), None)
+        ends = self._ends
+        possible = life is None or ends is None or delivery.seq <= count_since(life, DELIVERIES, ends)
+        if judgement == "foreign" or (judgement == "valid" and not possible):
+            place = f"{record.topic}, partition {record.partition}, offset {record.offset}"
+            log.warning("%s: passed over, not the router's: epoch %d, seq %d", place, delivery.epoch, delivery.seq)
+        return judgement == "valid" and possible
+
     # Fetching
 
     def _fetch(self, until: float) -> None:
@@ -368,7 +400,10 @@ class Deliveries:
         wait = SLICE if self._behind else min(SLICE, max(0.0, until - began))
         try:
             for records in self._consumer.poll(timeout_ms=round(wait * 1000)).values():
-                self._records.extend(records)
+                self._polled.extend(records)
+            self._look_at_control()
+            self._records.extend(self._polled)
+            self._polled.clear()
             self._catch_up()
         except OffsetOutOfRangeError as error:
             self._lost |= {partition.partition for partition in error.args[0]}
@@ -382,6 +417,12 @@ class Deliveries:
         if self._lost:
             self._reposition()
         self._waited = 0.0 if self._records else self._waited + time.monotonic() - began
+
+    def _look_at_control(self) -> None:
+        """Learn by what to judge the records that were polled; those not judged yet wait for the next fetch."""
+        if any(record.key == self._key for record in self._polled):
+            self._lives = self._control.read().lives
+            self._ends = self._control.ends(self._topic, self._taken.keys())
 
     def _catch_up(self) -> None:
         """Forget the partitions that have reached the end seen at the start.
@@ -442,6 +483,8 @@ class Deliveries:
         """Store how far we are. If Kafka cannot now, the next time will do."""
         if not self._fresh:
             return
+        for number in self._taken:
+            self._forget_ended_lives(number)
         places = {
             self._partition(number): OffsetAndMetadata(offset, self._repeats[number].text(), -1)
             for number, offset in self._taken.items()
@@ -451,6 +494,11 @@ class Deliveries:
             self._fresh = False
         except KafkaError as error:
             log.warning("progress of %s is not stored yet: %s", self._bookmark, error)
+
+    def _forget_ended_lives(self, number: int) -> None:
+        """Drop the marks of lives that have ended before the next record of a partition."""
+        lives, offset = self._lives, self._taken[number]
+        self._repeats[number].keep(lambda epoch: lives.judge(epoch, DELIVERIES, number, offset) == "valid")
 
     # The end
 
@@ -470,6 +518,7 @@ class Deliveries:
                 self._thread.shutdown()  # a fetch that was cancelled is still under way
             self._commit()
             self._consumer.close()
+            self._control.close()
 
     def __enter__(self) -> Self:
         return self

@@ -15,14 +15,16 @@ same repeats, skips the tables that have its stamp and appends the same rows to 
 the tables: if batch N is ever planned differently from what stands in marks-N, Spark's checkpoint is not the one that
 the tables were written with, and the archive stops before a table could skip rows that it never had.
 
+Frames of every life are taken, as far as that life was valid (`state.protocol.control`): the topic is history. A plan
+judges by the announcements up to an offset of the control topic. Its marks keep that offset: a replay judges the same.
+
 Numbers on a channel, as in `state.protocol.channel`: one at or below the mark is a repeat; the next is taken; a greater
 one is a gap, rows are lost, and the archive stops. A new archive may find that a partition of the topic begins above 0,
-because of its retention: then each channel there begins with the first frame that is found. Frames of every epoch found
-in the topic are taken: it is history. The checksum of the predecessor is not compared: a repeated batch writes other
-times taken under the same number.
+because of its retention: then each channel there begins with the first frame that is found.
 
-A record that Lacuna did not write is counted, named in the log of the job and passed over; stopping at it would stop
-the archive for ever. If it was a damaged frame, the next number shows the gap.
+A record that is no frame, is of an epoch that was never announced, or uses a number again for other contents is
+foreign. The archive writes a row in `rejects` for it and goes on: stopping at it would stop the archive for ever. If it
+was a damaged frame, the next number shows the gap.
 
 Not chosen: an application id per channel and its number as version would need no marks, but Spark's writer can put only
 one stamp on a commit; a query with state would do the work of the marks, at several times the cost.
@@ -46,8 +48,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from access.control import ControlLog
 from access.offsets import first_times, topic_spans
 from state.errors import InvariantError, StateError
+from state.protocol.control import Lives, Prefix
+from state.protocol.events import Refused, Reject
+from state.storage.rows import reject_row
 from streaming.claims import claim, release, taken
 from streaming.lake import (
     WRITERS,
@@ -62,7 +68,7 @@ from streaming.lake import (
 )
 from streaming.paths import absolute, file_system, refusals
 from streaming.pipeline import choose_checkpoint_writer, reading
-from streaming.schemas import SCHEMAS
+from streaming.schemas import SCHEMAS, stream_of
 from streaming.settings import Settings
 from streaming.swap import finish
 
@@ -70,6 +76,7 @@ MOST_RECORDS = 2_000
 """Frames in a batch: at most 4096 rows and 1 MB each, and with the rust writer all in the driver's memory, packed."""
 KEPT = 100
 """Files of marks that are kept."""
+NO_LIVES = Lives()
 REBUILD = "Remedy: rebuild the tables from the topic, which loses nothing that is still in it"
 
 
@@ -125,7 +132,8 @@ class Marks(msgspec.Struct, frozen=True):
     """The progress of the archive after a batch: the last frame of every channel, the next offset of every partition.
 
     `life` names the tables' stamps: it is drawn when the archive begins with empty tables, and kept. `foreign` counts
-    records that were passed over. `begins` gives the first offset of each partition that had lost some by then.
+    foreign records. `begins` gives the first offset of each partition that had lost some by then. `checksums` are those
+    of the last frames, `control` is the offset up to which announcements count.
     """
 
     life: str
@@ -136,6 +144,8 @@ class Marks(msgspec.Struct, frozen=True):
     format: int = 1
     foreign: int = 0
     begins: dict[str, int] = {}
+    checksums: dict[str, dict[str, str]] = {}
+    control: int = 0
 
     def stamp(self, table: str) -> Stamp:
         """Return the stamp that a commit of this batch to a table carries."""
@@ -196,45 +206,95 @@ class MarkFiles:
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a batch: its repeats, its new rows by table, and the marks after it."""
+    """The plan of a batch: the records that are left out, its new rows by table, and the marks after it.
 
-    repeats: frozenset[Place]
+    `foreign` are the records that become rejects.
+    """
+
+    skipped: frozenset[Place]
     rows: Mapping[str, int]
     after: Marks
     foreign: tuple[Head, ...] = ()
 
 
-def make_plan(before: Marks, heads: Iterable[Head]) -> Plan:
-    """Find the repeats, refuse a gap, and move the marks. The order in which the heads come does not matter."""
+def make_plan(before: Marks, heads: Iterable[Head], lives: Lives = NO_LIVES, control: int = 0) -> Plan:
+    """Find what is left out, refuse a gap, and move the marks. The order in which the heads come does not matter.
+
+    `lives` are those announced before the offset `control` of the control topic.
+    """
     every = sorted(heads, key=lambda head: (head.epoch, head.channel, head.number, head.place))
     _refuse_faults(every)
-    foreign = tuple(head for head in every if head.foreign)
-    channels = {epoch: dict(marks) for epoch, marks in before.channels.items()}
-    repeats = []
+    ends = _Ends(before)
     rows = dict.fromkeys(SCHEMAS, 0)
+    skipped, foreign = [], []
     for head in every:
+        taken = ends.take(head, lives)
+        if isinstance(taken, Reject):
+            foreign.append(head._replace(fault=taken.message))
+        if taken is True:
+            rows[head.table] += head.rows
+        else:
+            skipped.append(head.place)
+    rows["rejects"] += len(foreign)
+    after = msgspec.structs.replace(
+        before,
+        batch=before.batch + 1,
+        channels=ends.numbers,
+        checksums=ends.checksums,
+        offsets=_offsets(before.offsets, every),
+        tables=_filled(before, rows),
+        foreign=before.foreign + len(foreign),
+        control=control,
+    )
+    return Plan(frozenset(skipped), rows, after, tuple(foreign))
+
+
+class _Ends:
+    """The last frame of every channel: its number, and its checksum where that is known."""
+
+    def __init__(self, before: Marks) -> None:
+        self._begins = before.begins
+        self.numbers = {epoch: dict(marks) for epoch, marks in before.channels.items()}
+        self.checksums = {epoch: dict(known) for epoch, known in before.checksums.items()}
+
+    def take(self, head: Head, lives: Lives) -> bool | Reject:
+        """Return whether the rows of a frame are to be added (True), left out (False) or refused.
+
+        Raises `InvariantError` at a gap.
+        """
         if head.foreign:
-            continue
-        marks = channels.setdefault(str(head.epoch), {})
-        last = marks.get(head.channel, head.number - 1 if str(head.partition) in before.begins else 0)
-        if head.number <= last:
-            repeats.append(head.place)
-            continue
+            return Reject("foreign", head.fault or "")
+        judgement = lives.judge(head.epoch, "records", head.partition, head.offset)
+        if judgement == "foreign":
+            return Reject("foreign", f"epoch {head.epoch} was not announced here")
+        return judgement == "valid" and self._is_next(head)
+
+    def _is_next(self, head: Head) -> bool | Reject:
+        numbers = self.numbers.setdefault(str(head.epoch), {})
+        checksums = self.checksums.setdefault(str(head.epoch), {})
+        known = checksums.get(head.channel)
+        last = numbers.get(head.channel, head.number - 1 if str(head.partition) in self._begins else 0)
         if head.number > last + 1:
             raise _gap(head, last)
-        marks[head.channel] = head.number
-        rows[head.table] += head.rows
-    after = Marks(
-        before.life,
-        before.batch + 1,
-        channels,
-        _offsets(before.offsets, every),
-        _filled(before, rows),
-        before.format,
-        before.foreign + len(foreign),
-        before.begins,
-    )
-    return Plan(frozenset(repeats), rows, after, foreign)
+        if head.number == last and known not in (None, head.checksum.hex()):
+            return Reject("foreign", f"frame {head.number} of {head.channel} is not the one that was archived")
+        if head.number <= last:
+            return False
+        if known not in (None, head.previous.hex()):
+            return Reject("foreign", f"frame {head.number} of {head.channel} does not follow frame {last}")
+        numbers[head.channel], checksums[head.channel] = head.number, head.checksum.hex()
+        return True
+
+
+def foreign_rows(foreign: Sequence[Head], topic: str) -> list[bytes]:
+    """Return the rows of `rejects` for foreign records, as a stream; none if there are none."""
+    if not foreign:
+        return []
+    rows = [
+        reject_row(Refused(topic, head.partition, head.offset, head.value, "foreign", head.fault or ""))
+        for head in sorted(foreign)
+    ]
+    return [stream_of("rejects", {field.name: [row.get(field.name) for row in rows] for field in SCHEMAS["rejects"]})]
 
 
 def _refuse_faults(heads: list[Head]) -> None:
@@ -252,8 +312,8 @@ def _gap(head: Head, last: int) -> InvariantError:
     return InvariantError(
         f"the channel {head.channel} of epoch {head.epoch} jumps from frame {last} to {head.number} (partition "
         f"{head.partition}, offset {head.offset} of the records topic): rows are lost. Remedy: check the retention of "
-        "the topic and restore what is missing from a copy; if there is none, empty the topic and start with an empty "
-        "checkpoint and another lake.path"
+        "the topic and restore what is missing from a copy; if there is none, empty the topic, remove the folders "
+        "archive and archive-marks from lake.checkpoint, and name another lake.path"
     )
 
 
@@ -291,6 +351,7 @@ class Archive:
     """The function that Spark calls with every batch. `failure` is its exception, `marks` those of its last batch.
 
     `begins` is asked once, by a new archive: the first offset of each partition of the topic that has lost records.
+    `control` reads the control topic to its end.
     """
 
     files: MarkFiles
@@ -301,6 +362,8 @@ class Archive:
     failure: Exception | None = None
     busy: threading.Lock = field(default_factory=threading.Lock)
     begins: Callable[[], dict[str, int]] = _whole
+    control: Callable[[], Prefix] = Prefix
+    topic: str = "records"
 
     def __call__(self, records: DataFrame, batch: int) -> None:
         """Archive one batch."""
@@ -316,14 +379,24 @@ class Archive:
             raise StopArchive(f"before batch {batch}, as wished")
         before = self._before(batch)
         with self.writer.load(records) as load:
-            plan = make_plan(before, load.heads)
-            _warn(plan.foreign)
+            plan = make_plan(before, load.heads, *self._lives(batch))
             self._keep(plan.after)
+            refused = {"rejects": foreign_rows(plan.foreign, self.topic)}
             for table in SCHEMAS:
                 if plan.rows[table]:
-                    load.append(table, plan.repeats, plan.after.stamp(table))
+                    load.append(table, plan.skipped, plan.after.stamp(table), refused.get(table, ()))
         self.marks = plan.after
         self.tell(batch, plan.rows)
+
+    def _lives(self, batch: int) -> tuple[Lives, int]:
+        """Return the lives to judge by, and the offset of control up to which they were announced.
+
+        They are read after the records, so that no record is of a life that is not known here. A replay judges as the
+        first run did.
+        """
+        prefix = self.control()
+        offset = self.files.get(batch).control if self.files.has(batch) else prefix.next
+        return prefix.lives.before(offset), offset
 
     def _before(self, batch: int) -> Marks:
         """The marks that a batch starts from: those of the batch before it, whether this is a replay or not."""
@@ -352,16 +425,6 @@ class Archive:
                 f"batch {after.batch} of the archive holds other records than when it was first run: Spark's "
                 f"checkpoint is not the one that the tables were written with. {REBUILD}"
             )
-
-
-def _warn(foreign: Sequence[Head]) -> None:
-    if foreign:
-        first = min(foreign, key=lambda head: head.place)
-        log.warning(
-            "%d records of the records topic are not Lacuna's and are passed over; the first is in partition %d at "
-            "offset %d: %s",
-            *(len(foreign), first.partition, first.offset, first.fault),
-        )
 
 
 # The query
@@ -425,6 +488,8 @@ def archive_query(
         chosen = WRITERS[writer](where.lake) if isinstance(writer, str) else writer
         archive = Archive(MarkFiles(where.marks), chosen, lambda: wish.is_set() or asked(), tell)
         archive.begins = lambda: lost_beginnings(settings, say)
+        archive.control = ControlLog(settings.config.kafka.bootstrap, settings.config.kafka.prefix).read
+        archive.topic = settings.topics.records
         sink = records(spark, settings, most_records).writeStream.queryName("archive").foreachBatch(archive)
         sink = sink.option("checkpointLocation", where.checkpoint)
         choose_checkpoint_writer(spark, where.checkpoint)
@@ -480,8 +545,8 @@ def prepare(settings: Settings, checkpoint: str | None = None) -> None:
     numbers = files.numbers()
     if not numbers:
         _refuse_rows(where)
-    elif numbers[-1] - 1 in numbers:
-        _refuse_older_tables(where, files.get(numbers[-1] - 1))
+    else:
+        _refuse_older_tables(where, files, numbers[-1])
 
 
 def _refuse_rows(where: Places) -> None:
@@ -496,15 +561,25 @@ def _refuse_rows(where: Places) -> None:
         )
 
 
-def _refuse_older_tables(where: Places, complete: Marks) -> None:
-    """Refuse tables whose logs lack what these marks say was written."""
+def _refuse_older_tables(where: Places, files: MarkFiles, last: int) -> None:
+    """Refuse tables whose logs lack what marks say was written: the last ones, if Spark has committed that batch."""
+    batch = last if _is_committed(where, last) else last - 1
+    if not files.has(batch):
+        return
+    complete = files.get(batch)
     for table, filled in complete.tables.items():
-        last = open_table(where.lake, table).transaction_version(complete.stamp(table).application)
-        if last is None or last < filled.batch:
+        stamp = open_table(where.lake, table).transaction_version(complete.stamp(table).application)
+        if stamp is None or stamp < filled.batch:
             raise StateError(
                 f"lake.path = {where.lake!r}: the table {table} is not the one that {where.checkpoint} belongs to: it "
-                f"should have batch {filled.batch} and has {'none' if last is None else last}. {REBUILD}"
+                f"should have batch {filled.batch} and has {'none' if stamp is None else stamp}. {REBUILD}"
             )
+
+
+def _is_committed(where: Places, batch: int) -> bool:
+    """Return whether Spark's checkpoint says that a batch of the archive is complete."""
+    system, root = file_system(f"{where.checkpoint}/commits/{batch}")
+    return bool(system.get_file_info(root).is_file)
 
 
 # One archive at a time

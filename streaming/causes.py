@@ -63,14 +63,13 @@ KNOWN = (
     ),
     Known(
         "records that were not read yet are gone from Kafka",
-        "raise the topics' retention; then start with an empty checkpoint (what is gone stays lost), or restore the "
-        "topics",
+        "restore the topics; or raise their retention, and go on with what is left: lacuna apply",
         conditions=("KAFKA_DATA_LOSS",),
         classes=("OffsetOutOfRangeException",),
     ),
     Known(
         "a topic is gone, or has other partitions than before",
-        "restore the topics, or start with an empty checkpoint",
+        "restore the topics, or go on with what is left: lacuna apply",
         classes=("UnknownTopicOrPartitionException", "TopicAuthorizationException"),
     ),
     Known(
@@ -81,7 +80,8 @@ KNOWN = (
     ),
     Known(
         "the checkpoint is damaged, or not the one that this job wrote",
-        "restore it from a copy, or start with an empty one: what clients asked for is then read again from the topics",
+        "restore it from a copy, or begin a new life, for which what clients asked for is read again from the topics: "
+        "lacuna apply --from topics",
         conditions=(
             "CANNOT_LOAD_STATE_STORE",
             "CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED",

@@ -74,7 +74,7 @@ def taken(used: str, what: str) -> Claimed:
     """Return the error for the second program."""
     return Claimed(
         f"{used}: {what} runs on this checkpoint already, and there can be only one. Remedy: stop it first, or use "
-        "another lake.checkpoint and lake.path"
+        "another kafka.prefix, lake.checkpoint and lake.path"
     )
 
 

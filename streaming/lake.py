@@ -1,8 +1,8 @@
 """The lake: five Delta tables below one path, and the two writers that append to them.
 
     topic of frames  ──▶ Load: what one batch holds ──heads──▶ plan (see `streaming.archive`)
-                           │                                     │ which records are repeats
-                           └──append(table, repeats, stamp)◀─────┘
+                           │                                     │ which records to skip
+                           └──append(table, skipped, stamp)◀─────┘
 
 Both writers append each table idempotently, by Delta's own means: a commit carries a stamp, an application id and a
 version, and a writer that finds the stamp in the table's log, or a later version, writes nothing. The version is the
@@ -14,8 +14,8 @@ either may end what the other began; of two commits that race with one stamp, De
     SparkWriter    the records stay on the executors; Spark writes: about a second a table. A cluster.
 
 A **head** is a record without its rows: all that the plan needs. A record that cannot be read has a head
-too, with its fault, so that workers never raise. A record that Lacuna did not write is *foreign* and is passed over;
-any other fault stops the driver with one message.
+too, with its fault, so that workers never raise. A record that Lacuna did not write is *foreign*: its head has the
+beginning of its value, for a row in `rejects`. Any other fault stops the driver with one message.
 
 Tables are made by delta-rs in either case, empty, before anything is written: reader version 1, writer version 2 and no
 table feature, which every reader of Delta understands. A table that is already there must have just these columns, or
@@ -32,7 +32,7 @@ import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -44,9 +44,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from state.errors import LacunaError, StateError
-from state.protocol.frame import MAGIC, VERSION, Frame, read, rows_of
+from state.protocol.events import Reject
+from state.protocol.frame import MAGIC, START, VERSION, Frame, read, rows_of
 from streaming.paths import absolute, is_local, refusals
-from streaming.schemas import SCHEMAS, table_of
+from streaming.schemas import MOST_REFUSED, SCHEMAS, table_of
 
 Place = tuple[int, int]
 """Partition and offset of a record."""
@@ -213,7 +214,10 @@ class Stamp(NamedTuple):
 
 
 class Head(NamedTuple):
-    """A frame without its rows, and its position; `fault` says why it cannot be read, `foreign` that it is not ours."""
+    """A frame without its rows, and its position; `fault` says why it cannot be read, `foreign` that it is not ours.
+
+    `previous` and `checksum` are those of the frame; `value` is the beginning of a foreign record.
+    """
 
     partition: int
     offset: int
@@ -224,6 +228,9 @@ class Head(NamedTuple):
     rows: int
     fault: str | None = None
     foreign: bool = False
+    previous: bytes = START
+    checksum: bytes = START
+    value: bytes = b""
 
     @property
     def place(self) -> Place:
@@ -236,15 +243,15 @@ def unframe(partition: int, offset: int, value: bytes | None) -> tuple[Head, byt
     frame = read(record)
     if not isinstance(frame, Frame):
         later = record.startswith(MAGIC) and record[len(MAGIC) : len(MAGIC) + 1] > bytes([VERSION])
-        return Head(partition, offset, 0, "", 0, "", 0, frame.message, not later), b""
-    content = frame.content
-    if content.kind != "rows":
-        fault = f"it is a {content.kind} of the channel {content.channel}"
-        return Head(partition, offset, content.epoch, content.channel, 0, "", 0, fault, True), b""
-    rows = rows_of(frame)
+        fault = Head(partition, offset, 0, "", 0, "", 0, frame.message, not later)
+        return fault._replace(value=record[:MOST_REFUSED]), b""
+    content, rows = frame.content, rows_of(frame)
+    head = Head(partition, offset, content.epoch, content.channel, content.number, "", 0)
+    if isinstance(rows, Reject):
+        return head._replace(fault=rows.message, foreign=True, value=record[:MOST_REFUSED]), b""
     unknown = None if rows.table in SCHEMAS else f"it is for a table {rows.table!r}, which does not exist"
-    head = Head(partition, offset, content.epoch, content.channel, content.number, rows.table, rows.rows, unknown)
-    return head, rows.stream
+    head = head._replace(table=rows.table, rows=rows.rows, fault=unknown)
+    return head._replace(previous=content.previous, checksum=frame.checksum), rows.stream
 
 
 def batches(table: str, streams: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
@@ -292,8 +299,11 @@ class Load(Protocol):
     def heads(self) -> list[Head]:
         """The header of each record."""
 
-    def append(self, table: str, repeats: Collection[Place], stamp: Stamp) -> None:
-        """Add the rows for a table, but for those of repeats, unless the table has the stamp already."""
+    def append(self, table: str, skipped: Collection[Place], stamp: Stamp, more: Sequence[bytes] = ()) -> None:
+        """Add the rows for a table, unless the table has the stamp already.
+
+        Rows of records that are `skipped` are left out; those of the streams `more` are added.
+        """
 
 
 class Writer(Protocol):
@@ -384,10 +394,10 @@ class RustLoad:
         """Return the header of each record without decoding its rows."""
         return [frame.head for frame in self._frames]
 
-    def append(self, table: str, repeats: Collection[Place], stamp: Stamp) -> None:
-        """Append what is for the table and no repeat."""
-        chosen = [frame for frame in self._frames if frame.head.table == table and frame.head.place not in repeats]
-        self._writer.append(table, lambda: self._streams(chosen), stamp)
+    def append(self, table: str, skipped: Collection[Place], stamp: Stamp, more: Sequence[bytes] = ()) -> None:
+        """Append what is for the table and is not skipped."""
+        chosen = [frame for frame in self._frames if frame.head.table == table and frame.head.place not in skipped]
+        self._writer.append(table, lambda: chain(more, self._streams(chosen)), stamp)
 
     def _streams(self, frames: list[Packed]) -> Iterator[bytes]:
         yield from (frame.stream for frame in frames if frame.stream is not None)
@@ -449,11 +459,16 @@ FRAMES = pa.schema(
         ("rows", pa.int64()),
         ("fault", pa.string()),
         ("foreign", pa.bool_()),
+        ("previous", pa.binary()),
+        ("checksum", pa.binary()),
+        ("value", pa.binary()),
         ("size", pa.int64()),
         ("stream", pa.binary()),
     ]
 )
 
+OWN = -1
+"""The partition of rows that come from no record."""
 SPARK_SETTINGS = {
     # INT96, the default, has no statistics and is no timestamp to some readers.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -496,13 +511,14 @@ class SparkLoad:
         rows = self.frames.drop("size", "stream").toArrow().to_pylist()
         return sorted(Head(**row) for row in rows)
 
-    def append(self, table: str, repeats: Collection[Place], stamp: Stamp) -> None:
-        """Append what is for the table and no repeat."""
-        rows = (
-            self.frames.filter(self.frames["table"] == table)
-            .select("partition", "offset", "stream")
-            .mapInArrow(unpack_rows(table, frozenset(repeats)), from_arrow_schema(SCHEMAS[table]))
-        )
+    def append(self, table: str, skipped: Collection[Place], stamp: Stamp, more: Sequence[bytes] = ()) -> None:
+        """Append what is for the table and is not skipped."""
+        frames = self.frames.filter(self.frames["table"] == table).select("partition", "offset", "stream")
+        if more:
+            added = [(OWN, k, bytearray(stream)) for k, stream in enumerate(more)]
+            frames = frames.unionByName(frames.sparkSession.createDataFrame(added, frames.schema))
+        schema = from_arrow_schema(SCHEMAS[table])
+        rows = frames.mapInArrow(unpack_rows(table, frozenset(skipped)), schema)
         with refusals("lake.path", self.lake):
             (
                 rows.coalesce(1)
@@ -540,13 +556,13 @@ def take_apart(most: int | None = None) -> Callable[[Iterator[pa.RecordBatch]], 
 
 
 def unpack_rows(
-    table: str, repeats: frozenset[Place]
+    table: str, skipped: frozenset[Place]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Streams into rows, for `mapInArrow`."""
 
     def unpack(chunks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         found = (record for chunk in chunks for record in _records(chunk, "stream"))
-        return batches(table, (stream for p, o, stream in found if (p, o) not in repeats))
+        return batches(table, (stream for p, o, stream in found if (p, o) not in skipped))
 
     return unpack
 

@@ -28,6 +28,7 @@ from deltalake.exceptions import CommitFailedError
 from state.config import ALL_TABLES, Config
 from state.errors import ConfigError, LacunaError
 from streaming.lake import TRIES, allow_deletes, open_table
+from streaming.life import FILE
 from streaming.paths import file_system, refusals
 from streaming.schemas import SCHEMAS
 from streaming.settings import Settings
@@ -122,8 +123,8 @@ def _expire(settings: Settings, now: datetime, tell: Say) -> dict[str, int]:
         old = [note.batches[table] for note in notes if days and note.time <= moment - days * 86400]
         if old:
             tell(table, "expire")
-            expired[table] = _delete(lake.path, table, max(old))
-    latest = {table: _last_batch(open_table(lake.path, table)) for table in SCHEMAS}
+            expired[table] = _delete(lake.path, table, settings.epoch, max(old))
+    latest = {table: _last_batch(open_table(lake.path, table), settings.epoch) for table in SCHEMAS}
     longest = max(lake.keep.values()) * 86400
     kept = [note for note in notes if note.time > moment - longest]
     oldest = [note for note in notes if note.time <= moment - longest][-1:]
@@ -131,21 +132,25 @@ def _expire(settings: Settings, now: datetime, tell: Say) -> dict[str, int]:
     return expired
 
 
-def _delete(lake: str, table: str, batch: int) -> int:
-    """Delete the rows up to a batch. The table is append-only again afterwards, whatever happened."""
+def _delete(lake: str, table: str, epoch: int, batch: int) -> int:
+    """Delete the rows of earlier lives, and of this one up to a batch. The table is append-only again afterwards.
+
+    Rows without an epoch were written by an earlier version of Lacuna.
+    """
+    old = f"epoch < {epoch} OR ((epoch = {epoch} OR epoch IS NULL) AND batch <= {batch})"
     with refusals("lake.path", lake):
         _patiently(lambda: allow_deletes(open_table(lake, table), lake, allowed=True))
         try:
-            done = _patiently(lambda: open_table(lake, table).delete(f"batch <= {batch}"))
+            done = _patiently(lambda: open_table(lake, table).delete(old))
         finally:
             _patiently(lambda: allow_deletes(open_table(lake, table), lake, allowed=False))
     return int(done.get("num_deleted_rows") or 0)
 
 
-def _last_batch(table: DeltaTable) -> int:
-    """Return the last batch of which a table has rows; -1 if there is none."""
-    last = -1
-    for part in table.to_pyarrow_dataset().to_batches(columns=["batch"]):
+def _last_batch(table: DeltaTable, epoch: int) -> int:
+    """Return the last batch of a life of which a table has rows; -1 if there is none."""
+    last, of_life = -1, pc.is_null(pc.field("epoch")) | (pc.field("epoch") == epoch)
+    for part in table.to_pyarrow_dataset().to_batches(columns=["batch"], filter=of_life):
         found = pc.max(part.column("batch")).as_py()
         last = last if found is None else max(last, found)
     return last
@@ -174,12 +179,13 @@ def _note(settings: Settings) -> None:
 
 
 def next_due(settings: Settings, every_hours: float) -> datetime:
-    """When the tables are to be maintained next: counted from the last time, or from when the checkpoint was made.
+    """When the tables are to be maintained next: counted from the last time, or from when the life was made.
 
     From the job's start it would never come for a job that is restarted every night.
     """
     system, root = file_system(settings.config.lake.checkpoint)
-    last = system.get_file_info(f"{root}/{NOTE}").mtime or datetime.fromtimestamp(settings.epoch / 1e6, UTC)
+    noted = system.get_file_info(f"{root}/{NOTE}").mtime
+    last = noted or system.get_file_info(f"{settings.folder}/{FILE}").mtime or datetime.now(UTC)
     return last.astimezone(UTC) + timedelta(hours=every_hours)
 
 

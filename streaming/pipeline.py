@@ -14,6 +14,7 @@ after a crash; their readers recognise them by their numbers (see `state.protoco
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -56,7 +57,7 @@ SESSION: Mapping[str, str] = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.minBatchesToRetain": "10",
     # A kill while batch 0 is planned leaves a draft behind, which must not keep the query from starting again.
-    # `checkpoint` and `claims` make sure that the checkpoint is not another's.
+    # `evidence` and `holder` make sure that the checkpoint is not another's.
     "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -153,8 +154,16 @@ def reading(settings: Settings, kinds: Sequence[str], most: int) -> dict[str, st
     }
 
 
+def starts_of(settings: Settings, kinds: Sequence[str]) -> str:
+    """Return where a life begins to read these topics, as Spark wants it; that counts only before its first batch."""
+    if not settings.starts:
+        return "earliest"
+    return json.dumps({settings.topics.of(kind): settings.starts[kind] for kind in kinds})
+
+
 def _source(spark: SparkSession, settings: Settings, kinds: Sequence[str], most: int) -> DataFrame:
-    source = spark.readStream.format("kafka").options(**reading(settings, kinds, most)).option("includeHeaders", "true")
+    options = reading(settings, kinds, most) | {"startingOffsets": starts_of(settings, kinds)}
+    source = spark.readStream.format("kafka").options(**options).option("includeHeaders", "true")
     return source.load().select(
         "topic",
         "partition",
@@ -186,11 +195,12 @@ def choose_checkpoint_writer(spark: SparkSession, checkpoint: str) -> None:
         spark.conf.unset(CHECKPOINT_WRITER)
 
 
-def router_query(spark: SparkSession, settings: Settings, engine: Engine, checkpoint: str) -> StreamingQuery:
-    """Start the router."""
+def router_query(spark: SparkSession, settings: Settings, engine: Engine, *, once: bool = False) -> StreamingQuery:
+    """Start the router of a life; with `once`, for the one batch that is planned already."""
+    checkpoint = f"{settings.folder}/router"
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", "router")
     choose_checkpoint_writer(spark, checkpoint)
-    return (
+    sink = (
         routed(records(spark, settings, engine), settings)
         .writeStream.queryName("router")
         .format("kafka")
@@ -201,6 +211,5 @@ def router_query(spark: SparkSession, settings: Settings, engine: Engine, checkp
         # Never give a producer's batch up: written after the next one, it would be out of order for ever.
         .option("kafka.delivery.timeout.ms", str(2**31 - 1))
         .option("checkpointLocation", checkpoint)
-        .trigger(processingTime=engine.trigger)
-        .start()
     )
+    return (sink.trigger(once=True) if once else sink.trigger(processingTime=engine.trigger)).start()

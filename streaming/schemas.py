@@ -20,7 +20,7 @@ from state.protocol.commands import Command
 from state.protocol.events import Refused
 from state.protocol.frame import Frame
 from state.protocol.wire import Packed
-from state.storage.rows import TABLES
+from state.storage.rows import MOST_VALUE, TABLES
 
 PARCELS = "region string, parcel binary"
 STATE = "version int, payload binary"
@@ -28,6 +28,8 @@ MOST_ARROW = 10_000
 """Rows in one exchange with a Python worker."""
 MOST_ARROW_BYTES = 64 << 20
 """Bytes that Spark sends to a Python worker at once, apart from the last row; an Arrow column holds at most 2 GiB."""
+MOST_REFUSED = 4 * MOST_VALUE
+"""Bytes of a refused record that are kept: as many as its row may show, in UTF-8."""
 OUTPUT = "topic string, partition int, key binary, value binary, headers array<struct<key: string, value: binary>>"
 
 # Parcels

@@ -8,8 +8,8 @@ Failing. A router that dies takes the job with it: the archive is stopped, and t
 core raised it, with cause and remedy, not a Java stack. An archive that dies is started again (`restarts`), unless that
 cannot help.
 
-Two threads look after Kafka. One sends ticks. The other trims the topic `links`: letters that are part of the committed
-state are not needed any more, and Kafka keeps the others as long as it takes.
+Two threads look after Kafka. One holds the prefix by ticks (`holder`). The other trims the topic `links`: letters that
+are part of the committed state are not needed any more, and Kafka keeps the others as long as it takes.
 """
 
 from __future__ import annotations
@@ -20,32 +20,33 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
-from kafka.errors import KafkaError
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from access.connection import connect_producer
 from access.errors import KafkaFailed
 from access.offsets import Partition, topic_spans, trim
-from access.topics import differences, ensure_topics, partition_counts, topic_ids
 from state.config import Config
 from state.errors import LacunaError
-from state.protocol.commands import TICK
+from state.protocol.control import Offsets
+from streaming.apply import Beginning, Source
 from streaming.archive import ArchiveQuery, archive_query, stopped_on_purpose
+from streaming.begin import begin
 from streaming.causes import cause_in, is_passing
-from streaming.checkpoint import adopt
-from streaming.claims import NOTHING, claim, release
+from streaming.evidence import gather
+from streaming.holder import BEAT, Holder, PrefixHeld
 from streaming.paths import absolute
 from streaming.pipeline import INPUTS, Engine, router_query, session, stack_warning
 from streaming.restarts import Death, JobFailed, Restarted, is_passing_error
-from streaming.settings import Settings, Spread
+from streaming.settings import Settings
 
 BETWEEN_LOOKS = 0.2
 PATIENCE = 60.0
 MOST_CAUSES = 10
 
+
+Say = Callable[[str], None]
 
 log = logging.getLogger(__name__)
 
@@ -54,30 +55,16 @@ def _silent(_text: str) -> None:
     """Tell nobody."""
 
 
-def settings_of(config: Config, engine: Engine, say: Callable[[str], None] = _silent) -> Settings:
-    """Create the missing topics, and return the settings of the configured checkpoint, which is made if it is new.
-
-    `say` hears in which respect existing topics are not as Lacuna would have made them.
-    """
-    kafka = config.kafka
-    ensure_topics(kafka.bootstrap, kafka.prefix, replication=kafka.replication)
-    for difference in differences(kafka.bootstrap, kafka.prefix, kafka.replication):
-        say(difference)
-    counts = partition_counts(kafka.bootstrap, kafka.prefix)
-    spread = Spread(counts["links"], counts["records"], counts["deliveries"])
-    return adopt(config, engine.partitions, engine.cores, spread, topic_ids(kafka.bootstrap, kafka.prefix))
-
-
 @dataclass
 class Service:
     """The two queries of one configuration."""
 
     settings: Settings
     engine: Engine
-    router: bool = True
+    holder: Holder | None = None
     archive: bool = True
     writer: str = "rust"
-    tick_seconds: float = 10.0
+    tick_seconds: float = BEAT
     say: Callable[[str], None] = _silent
     trim_seconds: float = 600.0
     _router: StreamingQuery | None = None
@@ -85,20 +72,26 @@ class Service:
     _threads: list[threading.Thread] = field(default_factory=list)
     _stop: threading.Event = field(default_factory=threading.Event)
     _spark: SparkSession | None = None
-    _lock: int = NOTHING
+    _superseded: str | None = None
+    _asked_before: int = -1
+
+    @classmethod
+    def of(cls, config: Config, engine: Engine, *, router: bool = True, say: Say = _silent, **options: Any) -> Self:
+        """Return the service of a configuration that may be started: everything is checked, and the prefix is held."""
+        begun = begin(config, engine, say, router=router, archive=options.get("archive", True))
+        return cls(begun.settings, engine, begun.holder, say=say, **options)
 
     def start(self) -> None:
         """Start the session and the queries."""
-        checkpoint = absolute(self.settings.config.lake.checkpoint)
-        if self.router:
-            self._lock = claim(f"{checkpoint}/.router.lock", checkpoint, "a router")
+        if self.holder is not None:
+            self._keep_doing("tick", self._tick)
         self.say("starting Spark")
         self._spark = session(self.engine)
         if self.engine.master is None and (warning := stack_warning(self._spark)) is not None:
             self.say(warning)
-        if self.router:
+        if self.holder is not None:
             self.say("starting the router")
-            self._router = router_query(self._spark, self.settings, self.engine, f"{checkpoint}/router")
+            self._router = router_query(self._spark, self.settings, self.engine)
         if self.archive:
             self.say("starting the archive")
             self._archive = Restarted(
@@ -108,9 +101,7 @@ class Service:
                 has_progress=lambda query: query.marks is not None,
                 say=self.say,
             )
-        if self.router and self.tick_seconds > 0:
-            self._keep_doing("tick", self._tick)
-        if self.router and self.trim_seconds > 0:
+        if self.holder is not None and self.trim_seconds > 0:
             self._keep_doing("trim", self._trim)
 
     def _start_archive(self) -> ArchiveQuery:
@@ -142,13 +133,35 @@ class Service:
         """Raise `JobFailed` if the router, or a thread beside it, has died; see to an archive that has."""
         if self._stop.is_set():
             return
+        if self._superseded is not None:
+            raise JobFailed(f"this router was succeeded by another, and stops: {self._superseded}")
         if self._router is not None and not self._router.isActive:
             raise JobFailed(f"the router stopped: {cause_of(self._router)}")
+        asked = None if self.holder is None else self.holder.prefix.asked
+        if asked is not None and asked.offset > self._asked_before:
+            self._asked_before = asked.offset
+            self._apply(asked.command.source)
         for thread in self._threads:
-            if not thread.is_alive():
+            if not thread.is_alive() and self._superseded is None:
                 raise JobFailed(f"the thread {thread.name!r} ended. Remedy: start again, and report the log")
         if self._archive is not None:
             self._archive.look()
+
+    def _apply(self, source: Source) -> None:
+        """Begin a new life, as a command asks for; go on with this one if that cannot be done."""
+        assert self.holder is not None and self._router is not None and self._spark is not None
+        self.say(f"beginning a new life, from the {source}")
+        _between_batches(self._router)
+        self._router.stop()
+        config = self.settings.config
+        try:
+            facts = gather(config, self.holder.prefix, self.engine.partitions)
+            beginning = Beginning(self.holder, config, self.engine, facts, self.say)
+            self.settings = beginning.from_state(self._spark) if source == "state" else beginning.from_topics()
+            self.say(f"life {self.settings.epoch} has begun")
+        except LacunaError as error:
+            self.say(f"no new life has begun, and life {self.settings.epoch} goes on: {error}")
+        self._router = router_query(self._spark, self.settings, self.engine)
 
     @property
     def degraded(self) -> str | None:
@@ -182,8 +195,18 @@ class Service:
             if self._archive is not None:
                 self._stop_archive(self._archive)
         finally:
-            release(self._lock)
-            self._lock = NOTHING
+            if self.holder is not None:
+                self._let_go(self.holder)
+
+    def _let_go(self, holder: Holder) -> None:
+        """End the ticks, and release the prefix."""
+        for thread in self._threads:
+            thread.join(PATIENCE)
+        batch, offsets = self.reached()
+        try:
+            holder.release(self.settings.epoch, batch, offsets or self.settings.starts)
+        except KafkaFailed as error:
+            self.say(f"the prefix was not released, and the next start elsewhere waits for it: {error}")
 
     def _stop_archive(self, archive: Restarted[ArchiveQuery]) -> None:
         archive.query.stop()
@@ -195,24 +218,36 @@ class Service:
         self.say(f"the archive lags, and goes on after the next start: {death.cause}")
 
     def _tick(self) -> None:
-        """Let time pass in regions that nothing else reaches, so that subscriptions expire there too.
+        """Tick: time passes in regions that nothing else reaches, and the prefix stays held (`holder`).
 
-        While Kafka is away nothing moves at all: the next tick does as well. A producer that has failed is replaced.
+        While Kafka is away nothing moves at all: the next tick does as well.
         """
-        producer: Any = None
-        sent: Any = None
-        while not self._stop.wait(self.tick_seconds):
+        assert self.holder is not None
+        ticks = self.tick_seconds > 0
+        while not self._stop.wait(min(self.tick_seconds, BEAT) if ticks else BEAT):
             try:
-                if producer is not None and sent.failed():
-                    _close(producer)
-                    producer = None
-                producer = producer or connect_producer(self.settings.config.kafka.bootstrap)
-                sent = producer.send(self.settings.topics.control, b"", key=TICK)
-            except (KafkaError, KafkaFailed) as error:
+                self.holder.beat(self.settings.epoch, *self.reached(), ticks=ticks)
+            except PrefixHeld as error:
+                self._superseded = str(error)
+                return
+            except KafkaFailed as error:
                 log.warning("no tick was sent: %s", error)
-                _close(producer)
-                producer = None
-        _close(producer)
+
+    def reached(self) -> tuple[int, Offsets]:
+        """Return the last batch that the router has committed, and the offsets at which another life could begin.
+
+        Publications are given as of so many batches before as there are regions: later ones may be under way between
+        regions.
+        """
+        recent = [] if self._router is None else self._router.recentProgress
+        if not recent:
+            return -1, {}
+        prefix, hops = f"{self.settings.topics.prefix}.", len(self.settings.parts)
+        offsets = _offsets(recent[-1], "endOffset")
+        before = _offsets(recent[-hops - 1] if len(recent) > hops else recent[0], "startOffset")
+        publish = self.settings.topics.publish
+        offsets[publish] = before.get(publish) or self.settings.starts.get("publish", {})
+        return int(recent[-1]["batchId"]), {topic.removeprefix(prefix): ends for topic, ends in offsets.items()}
 
     def _trim(self) -> None:
         """Let Kafka forget the letters that are part of a committed state."""
@@ -268,14 +303,8 @@ def _offsets(progress: Any, which: str) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
     for source in progress["sources"]:
         offsets = source[which]
-        found |= json.loads(offsets) if isinstance(offsets, str) else offsets or {}
+        found |= (json.loads(offsets) if isinstance(offsets, str) else offsets) or {}
     return found
-
-
-def _close(producer: Any) -> None:
-    """Close a producer, if there is one."""
-    if producer is not None:
-        producer.close(timeout=0)
 
 
 def _between_batches(query: StreamingQuery) -> None:

@@ -1,6 +1,6 @@
 """One frozen value with everything that the queries need to know; it travels to the workers with their code.
 
-The overlay is cut into regions once, when a checkpoint is made (`checkpoint`). A region is named after its first
+The overlay is cut into regions once, when a life is made (`life`). A region is named after its first
 broker. Spark groups by a key of its own for each region, `name#salt`: the salt is chosen so that every region has a
 partition of its own, which the name alone does not ensure. Channels are named without the salt.
 
@@ -17,6 +17,7 @@ from itertools import count
 
 from state.config import Config
 from state.errors import ConfigError
+from state.protocol.control import Offsets
 from state.protocol.topics import Topics
 from state.routing.cut import Regions
 from streaming.hashing import spark_partition
@@ -45,7 +46,9 @@ class Settings:
     """The configuration, which life of the system this is (`state.protocol.channel`), and its regions.
 
     `links` and `records` give the partition of each channel of these topics, `deliveries` the number of partitions over
-    which clients are spread.
+    which clients are spread. `earlier` are the epochs of the lives before this one, `folder` is where this one is kept
+    (`streaming.life`), `starts` are the offsets at which it begins. `seeded` says that its regions do not begin from
+    nothing.
     """
 
     config: Config
@@ -54,6 +57,10 @@ class Settings:
     links: Mapping[str, int] = field(default_factory=dict)
     records: Mapping[str, int] = field(default_factory=dict)
     deliveries: int = 1
+    earlier: frozenset[int] = frozenset()
+    folder: str = ""
+    starts: Offsets = field(default_factory=dict)
+    seeded: bool = False
 
     @property
     def topics(self) -> Topics:

@@ -15,22 +15,20 @@ from typing import Any
 import pyarrow as pa
 
 from state.protocol.arrivals import RANKS, Channel
-from state.protocol.commands import COMMAND, TICK, Tick, read_command
+from state.protocol.commands import COMMAND, Apply, Tick, read_command
+from state.protocol.control import CLAIM, LIFE, TICK
 from state.protocol.events import Context, Refused, Reject, Source, read
 from state.protocol.frame import Frame
 from state.protocol.frame import read as read_frame
 from state.protocol.messages import Headers
 from state.protocol.wire import pack
-from state.storage.rows import MOST_VALUE
 from streaming.heap import HEAP
-from streaming.schemas import Ordered, Parcel, Posted, Rejected, Sent, write_parcel
+from streaming.schemas import MOST_REFUSED, Ordered, Parcel, Posted, Rejected, Sent, write_parcel
 from streaming.settings import Part, Settings
 
 COLUMNS = ("topic", "partition", "offset", "time", "key", "value", "headers")
 """The columns of a record."""
 ROWS = pa.schema([("region", pa.string()), ("parcel", pa.binary())])
-MOST_REFUSED = 4 * MOST_VALUE
-"""Bytes of a refused record that are kept: as many as its row may show, in UTF-8."""
 RawHeaders = Sequence[dict[str, Any]] | None
 """Headers as Spark hands them over."""
 
@@ -92,12 +90,15 @@ class Sorter:
         if direction is None:
             return Reject("broker", f"{key!r} is not a link of the overlay")
         sender, receiver = direction
-        frame, channel = read_frame(value), Channel(RANKS["links"], partition, f"{sender}>{receiver}")
+        frame = read_frame(value)
+        channel = Channel(RANKS["links"], partition, f"{sender}>{receiver}", self._settings.topics.links)
         if not isinstance(frame, Frame):
             return frame
         content = frame.content
-        if content.epoch < self._settings.epoch:
-            return None  # a leftover of an earlier life, perhaps with other regions
+        if content.epoch in self._settings.earlier:
+            return None  # of an earlier life, perhaps with other regions: a leftover, or a zombie's
+        if content.epoch != self._settings.epoch:
+            return Reject("foreign", f"epoch {content.epoch} is not one that this system has had")
         if content.kind != "letter" or content.channel != channel.name or channel.name not in self._settings.links:
             return Reject("foreign", f"a frame of {content.channel} ({content.kind}) is no letter on {channel.name}")
         part = self._settings.part_of[receiver]
@@ -105,11 +106,16 @@ class Sorter:
         return None
 
     def _add_command(self, channel: Channel, offset: int, time: int, key: bytes | None, value: bytes) -> Reject | None:
-        if key != TICK and not (key or b"").startswith(COMMAND.encode()):
-            return Reject("foreign", f"{key!r} is not the key of a tick or a command")
-        command = Tick() if key == TICK else read_command(value, self._links)
+        name = (key or b"").decode(errors="replace")
+        if name.startswith(CLAIM):
+            return None
+        if name != TICK and not name.startswith((LIFE, COMMAND)):
+            return Reject("foreign", f"{name!r} is not the key of a tick, a claim, a life or a command")
+        command = read_command(value, self._links) if name.startswith(COMMAND) else Tick()
         if isinstance(command, Reject):
             return command
+        if isinstance(command, Apply):
+            return None  # the holder's business
         for part in self._settings.parts:
             self._parcel(part, channel).commands.append(Ordered(offset, time, command))
         return None

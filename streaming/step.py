@@ -28,7 +28,7 @@ import pandas as pd
 
 from state.protocol.arrivals import Arrival, Channel, merge
 from state.protocol.events import Refused
-from state.protocol.frame import Letter, body_of_rows, letter_of
+from state.protocol.frame import Letter, body_of_rows, letter_of, write
 from state.protocol.messages import LOCAL, Headers, Name, Publish
 from state.protocol.wire import unpack
 from state.routing.outcome import Outcome
@@ -36,10 +36,11 @@ from state.routing.region import Region
 from state.space import Space, timestamp_text
 from state.storage.codec import keys_of
 from state.storage.rows import COUNTS, REGION, Columns, tables
-from state.storage.store import Held
+from state.storage.store import Held, Store
 from streaming.hashing import kafka_partition
 from streaming.heap import HEAP
-from streaming.schemas import MOST_ARROW, Parcel, Posted, read_parcel, stream_of
+from streaming.life import seed_of
+from streaming.schemas import MOST_ARROW, MOST_REFUSED, Parcel, Posted, read_parcel, stream_of
 from streaming.settings import Settings
 
 MOST_ROWS = 4096
@@ -66,21 +67,12 @@ class Record(NamedTuple):
     headers: list[dict[str, Any]] | None = None
 
 
-class Step:
-    """One region in one batch: take its `records` to their end, then `close`."""
+class Output:
+    """What a region has to write after a batch. Numbers of deliveries and frames are given as records are encoded."""
 
-    def __init__(
-        self, settings: Settings, name: str, stored: bytes | None, parcels: Iterable[bytes], batch: int
-    ) -> None:
-        self._settings, self._batch, self._began = settings, batch, wall.perf_counter()
-        brokers = settings.part_of[name].brokers
-        self._store = HELD.open(stored, name, settings.config.setups(brokers), settings.epoch, batch)
-        self._region = self._store.region
-        before = _received(self._region)
-        arrivals = merge(arrivals_of(map(read_parcel, parcels), name, settings.config.space.dims))
-        self._outcome = self._region.take(arrivals, batch)
-        self._recorded = _records_anything(self._outcome)
-        self._changed = self._recorded or bool(self._region.log) or before != _received(self._region)
+    def __init__(self, settings: Settings, store: Store, outcome: Outcome, batch: int) -> None:
+        self._settings, self._store, self._outcome, self._batch = settings, store, outcome, batch
+        self._region = store.region
 
     def records(self) -> Iterator[Record]:
         """Yield everything to be written."""
@@ -89,17 +81,8 @@ class Step:
             yield Record(topics.links, self._settings.links[channel], channel.encode(), frame)
         yield from self._deliveries()
         yield from self._notices()
-        if self._recorded:
+        if is_recorded(self._outcome):
             yield from self._frames()
-
-    def close(self) -> bytes | None:
-        """Return the state as it is now; None if it is as before, apart from the clock, which then need not be kept."""
-        self._store.millis = (wall.perf_counter() - self._began) * 1000
-        stored = self._store.close() if self._changed else None
-        if stored is None:
-            self._store.leave()
-        HELD.keep(self._store, self._batch)
-        return stored
 
     def _deliveries(self) -> Iterator[Record]:
         """Yield a record for each delivery, put together from two halves that most deliveries share with others."""
@@ -139,10 +122,11 @@ class Step:
         Sizes and time taken are those of the batch before, as stored: those of this one are not known yet, and a batch
         that is repeated must write the same rows.
         """
-        made = tables(self._outcome, self._batch)
+        made = tables(self._outcome, self._batch, epoch=self._settings.epoch)
         metrics, name = made["metrics"], self._region.name
         metrics["state_bytes"] = list(map(self._bytes_of, metrics["broker"], metrics["link"]))
         row: dict[str, Any] = {"broker": name, "link": REGION, "batch": self._batch, **dict.fromkeys(COUNTS, 0)}
+        row["epoch"] = self._settings.epoch
         row["state_bytes"] = self._bytes_of(name, REGION)
         row["millis"] = self._store.millis
         for column, values in metrics.items():
@@ -153,6 +137,40 @@ class Step:
         """Return the size of what is stored of a link; `LOCAL`: of the broker itself; `REGION`: the rest."""
         keys = {LOCAL: keys_of(broker, ()), REGION: ["head", "log"]}.get(link, [f"{broker}/{link}"])
         return sum(self._store.sizes.get(key, 0) for key in keys)
+
+
+class Step:
+    """One region in one batch: take its `records` to their end, then `close`.
+
+    A region without state begins from the prepared state of its life, if there is one; that is then stored in any case.
+    """
+
+    def __init__(
+        self, settings: Settings, name: str, stored: bytes | None, parcels: Iterable[bytes], batch: int
+    ) -> None:
+        self._batch, self._began = batch, wall.perf_counter()
+        brokers, seeds = settings.part_of[name].brokers, stored is None and settings.seeded
+        begun = seed_of(settings.folder, name) if seeds else stored
+        self._store = HELD.open(begun, name, settings.config.setups(brokers), settings.epoch, batch)
+        region = self._store.region
+        before = _received(region)
+        arrivals = merge(arrivals_of(map(read_parcel, parcels), name, settings.config.space.dims))
+        outcome = region.take(arrivals, batch)
+        self._output = Output(settings, self._store, outcome, batch)
+        self._changed = seeds or is_recorded(outcome) or bool(region.log) or before != _received(region)
+
+    def records(self) -> Iterator[Record]:
+        """Yield everything to be written."""
+        return self._output.records()
+
+    def close(self) -> bytes | None:
+        """Return the state as it is now; None if it is as before, apart from the clock, which then need not be kept."""
+        self._store.millis = (wall.perf_counter() - self._began) * 1000
+        stored = self._store.close() if self._changed else None
+        if stored is None:
+            self._store.leave()
+        HELD.keep(self._store, self._batch)
+        return stored
 
 
 def arrivals_of(parcels: Iterable[Parcel], region: str, dims: int) -> Iterator[Arrival]:
@@ -173,14 +191,16 @@ def _letter(channel: Channel, posted: Posted) -> Letter | Refused:
     letter = letter_of(posted.frame)
     if isinstance(letter, Letter):
         return letter
-    return Refused(channel.name, channel.partition, posted.offset, b"", letter.rule, letter.message)
+    value = write(posted.frame.content)[0][:MOST_REFUSED]
+    return Refused(channel.topic, channel.partition, posted.offset, value, letter.rule, letter.message)
 
 
 def _received(region: Region) -> list[int]:
     return [receiver.number for receiver in region.receivers.values()]
 
 
-def _records_anything(outcome: Outcome) -> bool:
+def is_recorded(outcome: Outcome) -> bool:
+    """Return whether an outcome is to be written at all."""
     return bool(outcome.letters or outcome.deliveries or outcome.decisions or outcome.rejects or outcome.metrics)
 
 

@@ -5,7 +5,8 @@ The lake is read by delta-rs; Spark is not needed. Rows come as `state.storage.r
 
 Order. A simulation writes its rows in the order of events; its `batch` is the line that caused the row, which with a
 seed is no order. The lake returns files in any order, but all rows of one link come from one region: they are sorted by
-batch, and within a batch by `seq`. (Rows of a version without `seq` keep the order in which they are found.) The
+epoch, batch and `seq`. (Rows of a version without `seq` keep the order in which they are found.) A life that begins
+from the topics decides everything again, in batches below -1; what earlier lives decided is then not read. The
 subscriptions that a neighbour was told of at any moment follow from the rows before it: `forward` and `promote` add a
 subscription, `cancel` removes it.
 """
@@ -44,7 +45,7 @@ class Source:
 
     def decisions(self, **equal: str) -> list[Row]:
         """Return the decisions whose columns have these values, those of each link in the order of deciding."""
-        return self._lines(equal) if self.folder else sorted(self._lake(equal), key=_order)
+        return self._lines(equal) if self.folder else sorted(self._lake(equal), key=order_of)
 
     @property
     def where(self) -> str:
@@ -68,17 +69,22 @@ class Source:
         if not DeltaTable.is_deltatable(path):
             remedy = "run the job first, name the right configuration, or read a simulation with --from"
             raise LacunaError(f"lake.path = {self.config.lake.path!r}: there is no table decisions. Remedy: {remedy}")
+        rows = DeltaTable(path).to_pyarrow_dataset()
         wanted = None
+        if "epoch" in rows.schema.names:  # an early version had none
+            begun = rows.to_table(columns=["epoch"], filter=compute.field("batch") < -1)["epoch"]
+            first = compute.max(begun).as_py()
+            wanted = None if first is None else compute.field("epoch") >= first
         for column, value in equal.items():
             matches = compute.field(column) == value
             wanted = matches if wanted is None else wanted & matches
-        return [_plain(row) for row in DeltaTable(path).to_pyarrow_dataset().to_table(filter=wanted).to_pylist()]
+        return [_plain(row) for row in rows.to_table(filter=wanted).to_pylist()]
 
 
-def _order(row: Row) -> tuple[int, int]:
-    """Return the sort key of a row among those of its link."""
-    seq = row.get("seq")
-    return int(row["batch"]), -1 if seq is None else int(seq)
+def order_of(row: Row) -> tuple[int, int, int]:
+    """Return the sort key of a row among those of its link. Rows of an early version have no epoch, or no `seq`."""
+    epoch, seq = row.get("epoch"), row.get("seq")
+    return 0 if epoch is None else int(epoch), int(row["batch"]), -1 if seq is None else int(seq)
 
 
 def _plain(row: Row) -> Row:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lacuna.analysis.certificates import Coverers, coverers_now
-from lacuna.analysis.decision_log import GONE, Source, name_of, stands
+from lacuna.analysis.decision_log import GONE, Source, name_of, order_of, stands
 from lacuna.analysis.wording import words
 from state.config import Config
 from state.errors import LacunaError
@@ -188,7 +188,7 @@ def last_shape(steps: list[Step]) -> list[Row] | None:
     """Return the latest filter of the subscription, as its own broker recorded it."""
     own = [[row for row in step.rows if stands(row)] for step in steps if step.depth == 0]
     last = [rows[-1] for rows in own if rows]
-    return max(last, key=lambda row: int(row["batch"]))["shape"] if last else None
+    return max(last, key=order_of)["shape"] if last else None
 
 
 def because(space: Space, row: Row, now: Coverers | None = None) -> str:

@@ -86,6 +86,11 @@ GROUPS = {
             "the long-running job, against the configured Kafka",
             ("lacuna run --config lacuna.toml", "lacuna run --only archive --maintain 0"),
         ),
+        "apply": Command(
+            "lacuna.cli.apply",
+            "begin a new life of a system, stopped or running: the remedy of most refusals",
+            ("lacuna apply --dry-run", "lacuna apply --from topics"),
+        ),
         "archive": Command(
             "lacuna.cli.archive",
             "look after the Delta tables: maintain, rebuild",

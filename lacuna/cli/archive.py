@@ -8,7 +8,7 @@ from lacuna.cli.config_file import read_config
 from lacuna.cli.console import say, show_summary
 from lacuna.cli.options import Args, Parser, add_config, add_json, show_lines, subcommands
 from lacuna.local import keep_private, spark_jars
-from streaming.checkpoint import known
+from streaming.life import known
 from streaming.maintenance import maintain
 from streaming.pipeline import Engine, session
 from streaming.rebuild import fill_with, rebuild

@@ -36,7 +36,7 @@ from state.config import Config, parse
 from state.errors import ConfigError
 from state.storage.rows import TABLES
 from streaming.pipeline import Engine
-from streaming.service import Service, settings_of
+from streaming.service import Service
 
 CONFIG = """\
 [space]
@@ -146,7 +146,7 @@ class Facts:
 
 
 def _perform(config: Config, workload: Workload, engine: Engine, step: Step) -> Facts:
-    service = Service(settings_of(config, engine), engine, tick_seconds=0, say=step)
+    service = Service.of(config, engine, tick_seconds=0, say=step)
     seconds: dict[str, float] = {}
     events = list(workload.events(config))
     phases = {

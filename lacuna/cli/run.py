@@ -21,7 +21,7 @@ from state.config import Config
 from state.errors import LacunaError
 from streaming.maintenance import check_keep, next_due
 from streaming.pipeline import Engine
-from streaming.service import Service, settings_of
+from streaming.service import Service
 from streaming.settings import Settings
 
 LOWEST_PRIORITY = ("nice", "-n", "19")
@@ -36,6 +36,29 @@ def declare(command: Parser) -> None:
 
 def add_engine_options(command: Parser) -> None:
     """Add the options by which an operator tunes the job."""
+    add_spark_options(command)
+    command.add_argument(
+        "--tick",
+        type=float,
+        default=5.0,
+        metavar="S",
+        help="seconds between two ticks, at most 5: what has expired ends, and the prefix stays held; 0: none "
+        "(default: %(default)s)",
+    )
+    command.add_argument(
+        "--maintain",
+        type=float,
+        default=24.0,
+        metavar="HOURS",
+        help="hours between two times that the tables are compacted and cleaned, in a process of its own and at the "
+        "lowest priority; 0: never (default: %(default)s)",
+    )
+    command.add_argument("--only", choices=("router", "archive"), help="run one of the two queries")
+    add_json(command, "print one JSON object when it is running")
+
+
+def add_spark_options(command: Parser) -> None:
+    """Add the configuration, and the options by which Spark is started."""
     add_config(command)
     command.add_argument(
         "--master",
@@ -69,29 +92,12 @@ def add_engine_options(command: Parser) -> None:
         "an object store (default: %(default)g)",
     )
     command.add_argument(
-        "--tick",
-        type=float,
-        default=10.0,
-        metavar="S",
-        help="seconds between two looks for what has expired; 0: never (default: %(default)s)",
-    )
-    command.add_argument(
         "--conf",
         action="append",
         default=[],
         metavar="KEY=VALUE",
         help="a setting of Spark's; may be given several times",
     )
-    command.add_argument(
-        "--maintain",
-        type=float,
-        default=24.0,
-        metavar="HOURS",
-        help="hours between two times that the tables are compacted and cleaned, in a process of its own and at the "
-        "lowest priority; 0: never (default: %(default)s)",
-    )
-    command.add_argument("--only", choices=("router", "archive"), help="run one of the two queries")
-    add_json(command, "print one JSON object when it is running")
 
 
 def run(args: Args) -> int:
@@ -124,11 +130,10 @@ def service_of(config: Config, args: Args) -> Service:
     """Return the service of a configuration. Everything that does not need Spark is checked before Spark starts."""
     check_keep(config)
     engine = engine_of(args)
-    settings = settings_of(config, engine, say)
     local = engine.master is not None and engine.master.startswith("local")
     writer = config.lake.writer or ("rust" if local else "spark")
     router, archive = args.only != "archive", args.only != "router"
-    return Service(settings, engine, router, archive, writer, args.tick, say)
+    return Service.of(config, engine, router=router, archive=archive, writer=writer, tick_seconds=args.tick, say=say)
 
 
 def serve(config: Config, args: Args) -> int:

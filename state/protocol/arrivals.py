@@ -23,7 +23,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from state.protocol.commands import Command
-from state.protocol.events import Refused
+from state.protocol.events import Refused, Reject
 from state.protocol.frame import Letter
 from state.protocol.messages import Message
 from state.protocol.wire import Packed
@@ -37,6 +37,8 @@ class Channel(NamedTuple):
     rank: int
     partition: int
     name: str
+    topic: str | None = None
+    """The topic, where the name is another one."""
 
 
 class Arrival(NamedTuple):
@@ -57,6 +59,12 @@ class Arrival(NamedTuple):
     def record(self) -> str:
         """Its position in Kafka, for messages to people."""
         return f"{self.channel.name}, partition {self.channel.partition}, offset {self.offset}"
+
+
+def refusal(arrival: Arrival, value: bytes, reject: Reject) -> Refused:
+    """Return a refused arrival as the row that says so needs it."""
+    channel = arrival.channel
+    return Refused(channel.topic or channel.name, channel.partition, arrival.offset, value, reject.rule, reject.message)
 
 
 _offset = attrgetter("offset")

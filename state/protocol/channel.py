@@ -3,12 +3,17 @@
 Kafka may repeat letters (Spark's sink does, after a crash), but a sender numbers them 1, 2, 3 ... and a receiver keeps
 the number and the checksum of the last one that it applied:
 
-    number <= last       a repeat: ignored
+    number <  last       a repeat: ignored
+    number == last       a repeat, if it has the checksum of the last one
     number == last + 1   applied, if it names the checksum of the last one as its predecessor
     number >  last + 1   a gap: letters are lost, and going on would lose publications; the job stops
 
-A sender also states its epoch: which life of the system this is. All regions begin a life together, so a letter of an
-older epoch is a leftover and ignored; one of a newer epoch means that this state is an old copy, and the job stops.
+A letter that uses a number again for other contents, or names another predecessor, is foreign: a reject. So is a letter
+of a batch that this router has not run yet. Spark plans a batch before it writes anything of it, and reads in a batch
+only what was there when it was planned, so such a letter was written by something else.
+
+A frame also states its epoch: which life of the system it belongs to (`control`). Frames of other lives never come as
+far as a channel.
 """
 
 from __future__ import annotations
@@ -16,9 +21,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from state.errors import InvariantError
+from state.protocol.events import Reject
 from state.protocol.frame import START, Content, Kind, Letter, write
-
-OLD_COPY = "Remedy: restore the newest checkpoint, or start from an empty one"
 
 
 @dataclass
@@ -42,40 +46,35 @@ class Receiver:
     """The receiving end of a channel: the number and the checksum of the last letter that was applied."""
 
     channel: str
-    epoch: int
     number: int = 0
     checksum: bytes = START
 
-    def accept(self, letter: Letter) -> bool:
-        """Return whether a letter is to be applied (True) or ignored (False). Raises `InvariantError` at a gap.
+    def accept(self, letter: Letter, batch: int) -> bool | Reject:
+        """Return whether a letter that is read in this batch is to be applied (True), ignored (False) or refused.
 
-        >>> receiver = Receiver("oslo>paris", epoch=1)
-        >>> first = Letter(1, 0, 1, START, b"a", [])
-        >>> receiver.accept(first), receiver.accept(first), receiver.accept(Letter(1, 0, 2, b"a", b"b", []))
+        Raises `InvariantError` at a gap.
+
+        >>> receiver = Receiver("oslo>paris")
+        >>> first, second = Letter(1, 0, 1, START, b"a", []), Letter(1, 0, 2, b"a", b"b", [])
+        >>> receiver.accept(first, 1), receiver.accept(first, 1), receiver.accept(second, 1)
         (True, False, True)
         """
-        if letter.epoch > self.epoch:
-            raise InvariantError(
-                f"the channel {self.channel} is in epoch {letter.epoch}, this state in {self.epoch}: the state is an "
-                f"old copy. {OLD_COPY}"
-            )
-        if letter.epoch < self.epoch or letter.number < self.number:
+        if letter.batch >= batch:
+            return self._foreign(letter, f"is of batch {letter.batch}, which comes later than this one, {batch}")
+        if letter.number < self.number:
             return False
         if letter.number == self.number:
-            self._refuse_fork(letter.checksum, letter.number)
-            return False
+            same = letter.checksum == self.checksum
+            return self._foreign(letter, "is not the one that was applied here") if not same else False
         if letter.number > self.number + 1:
             raise InvariantError(
                 f"the channel {self.channel} jumps from letter {self.number} to {letter.number}: letters are lost. "
-                "Remedy: check the retention of the links topic, restore the topic or start from an empty checkpoint"
+                "Remedy: restore the topic links from a copy, or begin a new life: lacuna apply --from topics"
             )
-        self._refuse_fork(letter.previous, letter.number - 1)
+        if letter.previous != self.checksum:
+            return self._foreign(letter, f"does not follow the letter {self.number} that was applied here")
         self.number, self.checksum = letter.number, letter.checksum
         return True
 
-    def _refuse_fork(self, checksum: bytes, number: int) -> None:
-        if checksum != self.checksum:
-            raise InvariantError(
-                f"letter {number} of the channel {self.channel} is not the one that was applied here: the state of one "
-                f"of the two regions is an old copy. {OLD_COPY}"
-            )
+    def _foreign(self, letter: Letter, why: str) -> Reject:
+        return Reject("foreign", f"letter {letter.number} of the channel {self.channel} {why}")

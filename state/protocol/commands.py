@@ -1,14 +1,15 @@
-"""Commands of an operator to a running system, and ticks of its clock, on the topic `control`.
+"""Commands of an operator to a running system, on the topic `control`. The rest of that topic is in `control`.
 
-    key tick            time passes in every region, also where nothing else arrives
     key command/...     {"command": "rebuild"}                                      recompute what strategies keep
                         {"command": "prune", "prune": "network", "prunings": 100, "links": ["oslo>paris"]}
                         {"command": "prune", "prune": "off"}                        prune nothing
                         {"command": "prune", "prune": "configured"}                 as the configuration says, again
+                        {"command": "apply", "source": "state"}                     begin a new life
 
-Without `links`, a command is for all of them. A link keeps a command about pruning as an `Override` of its configured
-pruning, in its stored state, until the next such command; restarts and changes of the configuration do not end it. No
-neighbour has to be told, because the originals of what was heard are always kept.
+`apply` is for the holder of the prefix (`control`), the others are for every region. Without `links`, a command is for
+all of them. A link keeps a command about pruning as an `Override` of its configured pruning, in its stored state, until
+the next such command; restarts and changes of the configuration do not end it. No neighbour has to be told, because the
+originals of what was heard are always kept.
 
 A record that is no command is a reject, like any record that cannot be read: it is recorded, and changes nothing.
 """
@@ -25,8 +26,6 @@ import msgspec
 from state.filters.pruning import DIMENSIONS, Dimension, Pruning
 from state.protocol.events import Reject, once
 
-TICK = b"tick"
-"""The key of a tick."""
 COMMAND = "command/"
 """The beginning of the key of a command; the rest makes the key unique."""
 OFF, CONFIGURED = "off", "configured"
@@ -85,15 +84,21 @@ class Prune(
         return self.links is None or link in self.links
 
 
+class Apply(msgspec.Struct, frozen=True, tag_field="command", tag="apply", forbid_unknown_fields=True):
+    """Begin a new life: from the state of this one, or from the topics."""
+
+    source: Literal["state", "topics"] = "state"
+
+
 Command = Tick | Rebuild | Prune
 
 write_command = msgspec.json.Encoder().encode
 
 
-def read_command(value: bytes, links: Collection[str]) -> Rebuild | Prune | Reject:
+def read_command(value: bytes, links: Collection[str]) -> Rebuild | Prune | Apply | Reject:
     """Read the command in a record, or return the reject that it is. `links` are those of the overlay. Never raises."""
     try:
-        command = msgspec.convert(json.loads(value.decode(), object_pairs_hook=once), Rebuild | Prune)
+        command = msgspec.convert(json.loads(value.decode(), object_pairs_hook=once), Rebuild | Prune | Apply)
     except UnicodeDecodeError as error:
         return _refused("utf8", f"byte {error.start} is not UTF-8")
     except (ValueError, RecursionError) as error:

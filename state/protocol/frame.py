@@ -118,9 +118,15 @@ def letter_of(frame: Frame) -> Letter | Reject:
     return Letter(content.epoch, content.batch, content.number, content.previous, frame.checksum, messages)
 
 
-def rows_of(frame: Frame) -> Rows:
-    """Read the rows in a frame."""
-    return _read_rows(frame.content.body)
+def rows_of(frame: Frame) -> Rows | Reject:
+    """Read the rows in a frame, still packed."""
+    content = frame.content
+    if content.kind != "rows":
+        return Reject("foreign", f"it is a {content.kind} of the channel {content.channel}")
+    try:
+        return _read_rows(content.body)
+    except msgspec.DecodeError as error:
+        return Reject("foreign", f"the rows cannot be read: {error}"[:200])
 
 
 def body_of_rows(table: str, rows: int, stream: bytes) -> bytes:

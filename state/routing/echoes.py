@@ -14,6 +14,9 @@ number of deliveries that were made.
 
 An echo is named by the region that began it and a number. What a region waits for is part of its stored state, so that
 a crash loses no answer. The overlay is a tree: an echo reaches each region once.
+
+Where regions are joined (`carry`), one knows what all of them waited for. There is nobody left to answer; the clients
+are told as soon as everything under way was taken.
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ class Waiting(msgspec.Struct, array_like=True):
     notice: Notice | None
     awaits: list[Direction]
     deliveries: int = 0
+    joined: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,9 @@ class Echoes:
         deliveries: int = 0,
     ) -> Answered | None:
         """Wait for answers from these borders. Return the result at once if there are none to wait for."""
+        if (joined := self.waiting.get(echo)) is not None:
+            joined.deliveries += deliveries
+            return None
         waiting = Waiting(echo, back, notice, list(awaits), deliveries)
         if not waiting.awaits:
             return _answered(waiting)
@@ -83,14 +90,28 @@ class Echoes:
     def hear(self, answer: Answer, border: Direction) -> Answered | None:
         """Take the answer that came over a border. Return the result when it was the last."""
         waiting = self.waiting.get(answer.echo)
-        if waiting is None or border not in waiting.awaits:
+        if waiting is None or not (waiting.joined or border in waiting.awaits):
             return None  # of an earlier life
-        waiting.awaits.remove(border)
         waiting.deliveries += answer.deliveries
+        if waiting.joined:
+            return None
+        waiting.awaits.remove(border)
         if waiting.awaits:
             return None
         del self.waiting[answer.echo]
         return _answered(waiting)
+
+    def join(self, other: Echoes) -> None:
+        """Take over what another region waited for, which is now a part of this one."""
+        for one in other.waiting.values():
+            joined = self.waiting.setdefault(one.echo, Waiting(one.echo, None, None, [], joined=True))
+            joined.notice = joined.notice or one.notice
+            joined.deliveries += one.deliveries
+
+    def end(self) -> list[Notice]:
+        """Return what clients are to be told, all regions being joined and nothing under way any more."""
+        ended, self.waiting = self.waiting, {}
+        return [notice for one in ended.values() if (notice := _answered(one).notice) is not None]
 
     def restore(self, number: int, waiting: Iterable[Waiting]) -> None:
         """Take over what another instance waited for."""

@@ -41,7 +41,7 @@ import msgspec
 import numpy as np
 
 from state.errors import InvariantError
-from state.protocol.arrivals import Arrival
+from state.protocol.arrivals import Arrival, refusal
 from state.protocol.channel import Receiver, Sender
 from state.protocol.commands import Prune, Rebuild, Tick
 from state.protocol.events import Refused, Reject
@@ -113,7 +113,7 @@ class Region:
                     self.inner[broker, link] = deque()
                 else:
                     self.senders[broker, link] = Sender(f"{broker}>{link}", epoch)
-                    self.receivers[link, broker] = Receiver(f"{link}>{broker}", epoch)
+                    self.receivers[link, broker] = Receiver(f"{link}>{broker}")
         self.waiting: dict[Direction, None] = {}  # inner channels that hold a message, the longest waiting first
         self._order = self._directions_in_order()
         self._space = next(iter(self.brokers.values())).setup.space
@@ -137,7 +137,7 @@ class Region:
         arrival: Arrival | None = None
         try:
             for arrival in arrivals:
-                self._arrive(arrival)
+                self._arrive(arrival, batch)
                 self._settle()
                 self._begin_echo()
                 if self._counters.measure == "item":
@@ -150,7 +150,7 @@ class Region:
     def feed(self, arrival: Arrival, item: int) -> Outcome:
         """Take one arrival as this item, and leave what it causes on the inner channels."""
         self._outcome.items = item
-        self._arrive(arrival, settles=False)
+        self._arrive(arrival, 0, settles=False)
         for item, broker, origin, publication in self._run:
             self._route_one(item, broker, origin, publication)
         self._run.clear()
@@ -174,7 +174,7 @@ class Region:
 
     # arrivals
 
-    def _arrive(self, arrival: Arrival, *, settles: bool = True) -> None:
+    def _arrive(self, arrival: Arrival, batch: int, *, settles: bool = True) -> None:
         self.clock = max(self.clock, arrival.time)
         self._expire_due(settles)
         self._late = self.clock if self._due <= self.clock else None
@@ -186,7 +186,7 @@ class Region:
             case Subscribe() | Unsubscribe() | RangeChange() as request:
                 self._client_request(self._item(), arrival, request)
             case Letter() as letter:
-                self._open(arrival, letter)
+                self._open(arrival, letter, batch)
             case Refused() as refused:
                 self._outcome.rejects.append((self._item(), refused))
                 if (notice := about_refused(refused)) is not None:
@@ -202,9 +202,13 @@ class Region:
         self._outcome.items += 1
         return self._outcome.items - 1
 
-    def _open(self, arrival: Arrival, letter: Letter) -> None:
-        """Apply the messages of a letter, unless it is a repeat."""
-        if not self.receivers[arrival.origin, arrival.broker].accept(letter):
+    def _open(self, arrival: Arrival, letter: Letter, batch: int) -> None:
+        """Apply the messages of a letter, unless it is a repeat or foreign."""
+        accepted = self.receivers[arrival.origin, arrival.broker].accept(letter, batch)
+        if isinstance(accepted, Reject):
+            self._outcome.rejects.append((self._item(), refusal(arrival, b"", accepted)))
+            return
+        if not accepted:
             return
         for packed in letter.messages:
             if isinstance(packed, Echo | Answer):
@@ -573,9 +577,7 @@ def _refused(arrival: Arrival, request: Subscribe | Unsubscribe, objection: Reje
         "rev": stamp and stamp.rev,
         "time": stamp and timestamp_text(stamp.time),
     }
-    value = msgspec.json.encode(said)
-    place = (arrival.channel.name, arrival.channel.partition, arrival.offset)
-    return Refused(*place, value, objection.rule, objection.message)
+    return refusal(arrival, msgspec.json.encode(said), objection)
 
 
 def _place_of(arrival: Arrival | None) -> str:

@@ -226,7 +226,7 @@ def other_configuration(what: str, stored: str, configured: str) -> StateError:
     """Return the error about state that was written for another configuration."""
     return StateError(
         f"{what} was written for another configuration\n  stored:     {stored}\n  configured: {configured}\n"
-        "Remedy: go back to the stored configuration, or start with an empty checkpoint"
+        "Remedy: go back to the stored configuration, or begin a new life: lacuna apply --from topics"
     )
 
 

@@ -37,8 +37,10 @@ class Column(NamedTuple):
     counter: bool = False
 
 
+EPOCH = Column("epoch", "int", "the life of the system; in a simulation 1. Batches are counted from 0 in each life")
 TABLES: dict[str, tuple[Column, ...]] = {
     "decisions": (
+        EPOCH,
         Column("broker", "text", "the broker that decided"),
         Column("link", "text", "the neighbour that is told or not"),
         Column("subscription", "text", "the id that the client chose"),
@@ -87,6 +89,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         ),
     ),
     "routes": (
+        EPOCH,
         Column("broker", "text", "the broker that the publication reached"),
         Column("link", "text", "the neighbour it was considered for"),
         Column("publication", "text", "the id that the publisher chose"),
@@ -96,6 +99,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("batch", "int", "the router's batch; in a simulation the number of the input line"),
     ),
     "deliveries": (
+        EPOCH,
         Column("broker", "text", "the broker that the client is attached to"),
         Column("client", "text", "the client that receives it"),
         Column("subscription", "text", "the id of the subscription that it matches"),
@@ -104,6 +108,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         Column("batch", "int", "the router's batch; in a simulation the number of the input line"),
     ),
     "metrics": (
+        EPOCH,
         Column("broker", "text", "the broker; for a region as a whole, its name"),
         Column("link", "text", "a neighbour; local for the broker's clients; * for the region as a whole"),
         Column("batch", "int", "the router's batch; in a simulation the number of the input line"),
@@ -184,6 +189,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         ),
     ),
     "rejects": (
+        EPOCH,
         Column("topic", "text", "the topic of the refused record"),
         Column("partition", "int", "its partition"),
         Column("offset", "int", "its offset; in a simulation the number of the input line less one"),
@@ -203,11 +209,11 @@ REGION = "*"
 """The link of a row of `metrics` that is about a region as a whole."""
 
 
-def tables(outcome: Outcome, batches: int | Ints | None, seq: int = 0) -> dict[str, Columns]:
+def tables(outcome: Outcome, batches: int | Ints | None, seq: int = 0, epoch: int = 1) -> dict[str, Columns]:
     """Return the rows of an outcome as columns, by table.
 
     `batches` is the number of the batch, or that of each item; None: items are such numbers. `seq` is that of the first
-    row.
+    row, `epoch` the life that all belong to.
     """
     items = {
         "decisions": np.array([decided.item for decided in outcome.decisions], np.int64),
@@ -226,10 +232,11 @@ def tables(outcome: Outcome, batches: int | Ints | None, seq: int = 0) -> dict[s
     }
     made["decisions"]["seq"] = places[: len(items["decisions"])].tolist()
     for table, columns in made.items():
-        columns["batch"] = _batch_of(items[table], batches)
+        columns["batch"], columns["epoch"] = _batch_of(items[table], batches), [epoch] * len(items[table])
         made[table] = _reordered(columns, order[table])
     made["metrics"] = _from_rows("metrics", map(metrics_row, outcome.metrics))
     made["metrics"]["batch"] = _batch_of(np.array([m.item for m in outcome.metrics], np.int64), batches)
+    made["metrics"]["epoch"] = [epoch] * len(outcome.metrics)
     return made
 
 

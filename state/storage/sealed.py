@@ -19,7 +19,7 @@ import zstandard
 from state.errors import StateError
 
 MAGIC = b"lacuna"
-RESTORE = "Remedy: restore the checkpoint from a copy, or start with an empty one"
+RESTORE = "Remedy: restore the checkpoint from a copy, or begin a new life: lacuna apply --from topics"
 Migrations = Mapping[int, Callable[[bytes], bytes]]
 """For each old version: its MessagePack payload as that of the next version."""
 T = TypeVar("T")

@@ -407,7 +407,7 @@ def _check_head(head: Head, stored: Stored, name: str, setups: Setups, epoch: in
         if found != expected:
             raise StateError(
                 f"{what} belongs to the {kind} {found}, not to {expected}. "
-                "Remedy: use the checkpoint that this state belongs to"
+                "Remedy: restore the checkpoint from a copy, or begin a new life: lacuna apply --from topics"
             )
     if head.brokers.keys() != setups.keys():
         raise other_configuration(what, ", ".join(head.brokers), ", ".join(setups))
@@ -474,6 +474,11 @@ def _teach(link: Link, taught: Taught) -> None:
         counts, taken = (from_numbers(part).reshape(-1, BINS) for part in taught.learned)
         learned = counts, taken
     link.heard.learn(learned)
+
+
+def prepared(region: Region, setups: Setups) -> bytes:
+    """Return the state of a region that was put together outside of any batch, as one row."""
+    return Store(region, _configuration(setups)).close()
 
 
 class Held:

@@ -18,8 +18,8 @@ import msgspec
 
 from state.config import Config
 from state.protocol.arrivals import RANKS
-from state.protocol.commands import TICK
-from state.protocol.frame import Frame, read, rows_of
+from state.protocol.control import TICK
+from state.protocol.frame import Frame, Rows, read, rows_of
 from state.routing.cut import Regions
 from state.routing.region import Region
 from state.storage.store import Held, Store
@@ -28,6 +28,7 @@ from streaming.schemas import table_of
 from streaming.settings import Settings, settle
 from streaming.sources import Sorter
 from streaming.step import Step
+from streaming.whole import CHANNEL
 
 INPUTS = tuple(RANKS)
 PARTITIONS = 16
@@ -96,6 +97,12 @@ class Shell:
         self.stored |= self._attempt(end, now, None)
         self.read |= end
 
+    def begin(self, records: Sequence[Record]) -> None:
+        """Begin where the life of the settings begins, with the rows of its prologue among these records."""
+        for topic, starts in self.settings.starts.items():
+            self.read[self.settings.topics.of(topic)] = max(0, starts.get("0", 0))
+        self.topic("records").extend(record for record in records if record.key == CHANNEL.encode())
+
     def settle(self, **options: Any) -> None:
         while self.waiting():
             self.run_batch(**options)
@@ -104,7 +111,7 @@ class Shell:
         """Settle, and tick while a region has work left; no time passes, as none does at the end of a simulation."""
         self.settle()
         while any(self.region(part.name).working for part in self.settings.parts):
-            self.topic("control").append(Record(self.clock, TICK, b""))
+            self.topic("control").append(Record(self.clock, TICK.encode(), b""))
             self.settle()
 
     def _inputs(self) -> list[str]:
@@ -172,6 +179,7 @@ class Shell:
                 assert content.number == marks[content.channel] + 1
                 marks[content.channel] = content.number
                 part = rows_of(frame)
+                assert isinstance(part, Rows)
                 rows[part.table] += table_of(part.stream).to_pylist()
         return rows
 

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from state.config import Config, parse
 from state.errors import InvariantError, StateError
 from state.protocol.channel import Sender
-from state.protocol.frame import VERSION, body_of_rows
-from streaming.archive import Filled, MarkFiles, Marks, make_plan
+from state.protocol.control import Life, Lives
+from state.protocol.frame import START, VERSION, body_of_rows
+from streaming.archive import Filled, MarkFiles, Marks, foreign_rows, make_plan
 from streaming.lake import Head, unframe
-from streaming.schemas import SCHEMAS, stream_of
+from streaming.schemas import SCHEMAS, stream_of, table_of
 from streaming.settings import Settings, settle
 
 TEXT = """
@@ -73,8 +74,15 @@ def value_of(epoch: int, channel: str, number: int, table: str, rows: int, seed:
     return frame_of(epoch, channel, number, table, rows, stream_of(table, columns_of(table, rows, chance)))
 
 
+CHECKSUMS: dict[tuple[int, str, int], bytes] = {}
+"""The checksum of each frame that was made last, so that the next one on its channel follows it."""
+
+
 def frame_of(epoch: int, channel: str, number: int, table: str, rows: int, stream: bytes) -> bytes:
-    return Sender(channel, epoch, number - 1).frame("rows", body_of_rows(table, rows, stream), 3)
+    sender = Sender(channel, epoch, number - 1, CHECKSUMS.get((epoch, channel, number - 1), START))
+    frame = sender.frame("rows", body_of_rows(table, rows, stream), 3)
+    CHECKSUMS[epoch, channel, number] = sender.checksum
+    return frame
 
 
 def head(place: int, channel: str, number: int, epoch: int = 7, table: str = "routes", rows: int = 1) -> Head:
@@ -109,7 +117,7 @@ def test_each_frame_is_taken_once(log: list[Head], cuts: list[float], chance: ra
         plan = make_plan(marks, heads)
         again = make_plan(marks, chance.sample(heads, len(heads)))
         assert again == plan
-        new = [item for item in heads if item.place not in plan.repeats]
+        new = [item for item in heads if item.place not in plan.skipped]
         taken.update((item.epoch, item.channel, item.number, item.place) for item in new)
         assert plan.rows == {table: sum(i.rows for i in new if i.table == table) for table in SCHEMAS}
         assert plan.after.batch == marks.batch + 1
@@ -144,7 +152,7 @@ def test_a_gap_stops() -> None:
 def test_epochs_are_channels_of_their_own() -> None:
     plan = make_plan(Marks("life"), [head(0, "a>b", 1), head(1, "a>b", 2), head(2, "a>b", 1, epoch=8)])
     assert plan.after.channels == {"7": {"a>b": 2}, "8": {"a>b": 1}}
-    assert not plan.repeats
+    assert not plan.skipped
 
 
 LATER = bytearray(frame_of(7, "b", 1, "routes", 1, b""))
@@ -172,13 +180,43 @@ def test_what_a_later_version_wrote_stops(value: bytes, words: str) -> None:
         Sender("b", 7).frame("letter", b"", 0),
     ],
 )
-def test_a_foreign_record_is_passed_over_and_counted(value: bytes | None) -> None:
+def test_a_foreign_record_is_a_reject_and_the_others_are_taken(value: bytes | None) -> None:
     foreign, stream = unframe(0, 1, value)
-    assert foreign.foreign and foreign.fault and not stream
+    assert foreign.foreign and foreign.fault and not stream and foreign.value == (value or b"")
     plan = make_plan(Marks("life", foreign=2), [head(0, "b", 1), foreign, head(2, "b", 2)])
-    assert plan.foreign == (foreign,) and plan.after.foreign == 3
+    assert plan.foreign == (foreign,) and plan.after.foreign == 3 and plan.skipped == {(0, 1)}
     assert plan.after.channels == {"7": {"b": 2}} and plan.after.offsets == {"0": 3}
-    assert plan.rows["routes"] == 2 and not plan.repeats
+    assert plan.rows == dict.fromkeys(SCHEMAS, 0) | {"routes": 2, "rejects": 1}
+    [row] = table_of(*foreign_rows(plan.foreign, "lacuna.records")).to_pylist()
+    assert (row["topic"], row["partition"], row["offset"], row["rule"]) == ("lacuna.records", 0, 1, "foreign")
+    assert row["message"] == foreign.fault and row["value"] == (value or b"").decode(errors="replace")
+
+
+# Lives
+
+LIVES = Lives((Life(0, 7, "first"), Life(0, 8, "apply", {"records": {"0": 3}})), (10, 20))
+
+
+def test_a_zombie_is_ignored_and_an_unknown_epoch_is_a_reject() -> None:
+    heads = [head(0, "b", 1), head(3, "b", 2), head(4, "b", 1, epoch=8), head(5, "b", 1, epoch=9), head(6, "b", 9)]
+    plan = make_plan(Marks("life"), heads, LIVES, 30)
+    assert plan.skipped == {(0, 3), (0, 5), (0, 6)}
+    assert [(item.epoch, item.fault) for item in plan.foreign] == [(9, "epoch 9 was not announced here")]
+    assert plan.after.channels == {"7": {"b": 1}, "8": {"b": 1}} and plan.after.control == 30
+
+
+def test_a_frame_that_does_not_follow_the_last_one_is_a_reject() -> None:
+    first = head(0, "b", 1)._replace(checksum=b"1")
+    second = head(1, "b", 2)._replace(previous=b"1", checksum=b"2")
+    before = make_plan(Marks("life"), [first, second]).after
+    assert before.checksums == {"7": {"b": b"2".hex()}}
+    other = [second._replace(offset=2, checksum=b"x"), head(3, "b", 3)._replace(previous=b"x", checksum=b"y")]
+    third = head(5, "b", 3)._replace(previous=b"2", checksum=b"3")
+    plan = make_plan(before, [*other, second._replace(offset=4), third])
+    assert [item.offset for item in plan.foreign] == [2, 3]
+    assert plan.after.channels == {"7": {"b": 3}} and plan.rows["routes"] == 1
+    old = Marks("life", channels={"7": {"b": 2}})
+    assert make_plan(old, [head(5, "b", 3)._replace(previous=b"2")]).rows["routes"] == 1, "marks without checksums"
 
 
 def test_a_damaged_frame_shows_as_a_gap() -> None:
@@ -189,8 +227,8 @@ def test_a_damaged_frame_shows_as_a_gap() -> None:
 
 def test_a_frame_comes_apart() -> None:
     head, stream = unframe(1, 2, value_of(7, "a>b", 4, "metrics", 5))
-    assert head == Head(1, 2, 7, "a>b", 4, "metrics", 5, None)
-    assert len(stream) > 100
+    assert head._replace(previous=START, checksum=START) == Head(1, 2, 7, "a>b", 4, "metrics", 5, None)
+    assert head.checksum == CHECKSUMS[7, "a>b", 4] and len(stream) > 100
 
 
 # Marks
@@ -236,7 +274,7 @@ def test_a_new_archive_begins_where_the_topic_begins() -> None:
     plan = make_plan(before, [head(40, "a", 5), head(41, "a", 6), head(42, "b", 9)])
     assert plan.after.channels == {"7": {"a": 6, "b": 9}} and plan.after.begins == {"0": 40}
     later = make_plan(plan.after, [head(43, "a", 6), head(44, "c", 3), head(45, "c", 4)])
-    assert later.after.channels == {"7": {"a": 6, "b": 9, "c": 4}} and later.repeats == {(0, 43)}
+    assert later.after.channels == {"7": {"a": 6, "b": 9, "c": 4}} and later.skipped == {(0, 43)}
     with pytest.raises(InvariantError, match="jumps from frame 6 to 8"):
         make_plan(plan.after, [head(43, "a", 8)])
 

@@ -138,6 +138,24 @@ def test_the_lake_is_read_in_the_order_of_the_decisions(here: Path) -> None:
     assert [(row["subscription"], row["action"]) for row in read] == [(r["subscription"], r["action"]) for r in made]
 
 
+def test_lives_are_told_apart(here: Path) -> None:
+    """Batches are counted from 0 in each life. One that begins from the topics, below -1, decides everything again."""
+    shell = Shell(config())
+    for event in lines():
+        shell.send(event)
+    shell.run_batch()
+    first = [row for row in shell.tables()["decisions"] if row["broker"] == "a"]
+    goes_on = [row | {"epoch": 8, "batch": 0, "seq": 0} for row in first[:1]]
+    anew = [row | {"epoch": 9, "batch": -2, "seq": 0} for row in first[1:2]]
+    table = "lake/decisions"
+    write_deltalake(table, pa.Table.from_pylist([*goes_on, *first], schema=SCHEMAS["decisions"]))
+    read = Source(config()).decisions(broker="a", link="b")
+    assert [row["epoch"] for row in read] == [7] * len(first) + [8]
+    write_deltalake(table, pa.Table.from_pylist(anew, schema=SCHEMAS["decisions"]), mode="append")
+    read = Source(config()).decisions(broker="a", link="b")
+    assert [(row["epoch"], row["subscription"]) for row in read] == [(9, first[1]["subscription"])]
+
+
 def test_a_table_without_the_order_within_a_batch_is_read_as_found(here: Path) -> None:
     shell = Shell(config())
     for event in lines():

@@ -19,10 +19,11 @@ from state.config import parse
 from state.curves.cells import Fitted
 from state.errors import LacunaError, StateError
 from state.space import Attribute, float_key
-from streaming.checkpoint import adopt
+from streaming.life import known
 from tests.core.histories import config_text, events
 from tests.core.oracle import Oracle
 from tests.core.shell import Shell, forget
+from tests.core.test_life import write_life
 
 TOML = """\
 # a configuration with remarks
@@ -191,9 +192,9 @@ def test_other_cells_are_refused_on_the_same_checkpoint(tmp_path: Path) -> None:
         config = parse(text)
         lake = dataclasses.replace(config.lake, checkpoint=str(tmp_path / "checkpoint"))
         configs.append(dataclasses.replace(config, lake=lake))
-    adopt(configs[0], 2)
+    write_life(configs[0])
     with pytest.raises(StateError, match=r"another configuration.*cells=.*Remedy"):
-        adopt(configs[1], 2)
+        known(configs[1])
 
 
 def test_state_in_other_cells_is_refused() -> None:
@@ -212,6 +213,7 @@ def test_a_new_checkpoint_rebuilds_everything_from_the_topics(data: st.DataObjec
     """Stop, fit, an empty checkpoint: a later epoch. Subscriptions are read again, the old life's letters are not."""
     history: list[dict[str, Any]] = [e for e in data.draw(events(("b0", "b1", "b2"))) if e["kind"] != "publish"]
     old, new, oracle = Shell(parse(OLD), epoch=7), Shell(parse(NEW), epoch=8), Oracle({"colour"})
+    new.settings = dataclasses.replace(new.settings, earlier=frozenset({7}))
     for event in history:
         oracle.take(event)
         old.send(event)

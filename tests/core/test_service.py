@@ -8,83 +8,82 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka.errors import KafkaTimeoutError
 
-from access.errors import Unreachable
-from state.protocol.commands import TICK
+from access.errors import KafkaFailed, Unreachable
+from state.protocol.control import Prefix
 from streaming import service as module
+from streaming.holder import PrefixHeld
 from streaming.pipeline import Engine
 from streaming.restarts import JobFailed
 from streaming.service import Service, begins_of
 from tests.core.test_archive_plan import settings_at
 
 
-class Sent:
-    def __init__(self, failed: bool) -> None:
-        self._failed = failed
-
-    def failed(self) -> bool:
-        return self._failed
-
-
 class Flaky:
-    """Producers as a Kafka gives them that comes and goes: a word per call, the last for ever."""
+    """A holder whose Kafka comes and goes: an error or None for each tick, the last for ever."""
 
-    def __init__(self, *calls: str) -> None:
-        self.calls = list(calls)
+    def __init__(self, *outcomes: Exception | None) -> None:
+        self.outcomes = list(outcomes)
         self.ticks = threading.Semaphore(0)
-        self.connected = 0
+        self.prefix = Prefix()
 
-    def connect(self, _bootstrap: str) -> Flaky:
-        if self._next() == "away":
-            raise Unreachable("nowhere", 1)
-        self.connected += 1
-        return self
-
-    def send(self, _topic: str, _value: bytes, key: bytes) -> Sent:
-        assert key == TICK
-        call = self._next()
-        if call == "away":
-            raise KafkaTimeoutError("no metadata")
+    def beat(self, _epoch: int, _batch: int, _offsets: Any, *, ticks: bool) -> None:
+        assert ticks
+        outcome = self.outcomes.pop(0) if len(self.outcomes) > 1 else self.outcomes[0]
         self.ticks.release()
-        return Sent(call == "lost")
-
-    def close(self, timeout: float | None = None) -> None:
-        """Nothing to close."""
-
-    def _next(self) -> str:
-        return self.calls.pop(0) if len(self.calls) > 1 else self.calls[0]
+        if outcome is not None:
+            raise outcome
 
 
-def service_at(tmp_path: Path) -> Service:
-    return Service(settings_at(tmp_path), Engine(), archive=False, tick_seconds=0.001)
+def service_at(tmp_path: Path, holder: Any = None) -> Service:
+    return Service(settings_at(tmp_path), Engine(), holder, archive=False, tick_seconds=0.001)
 
 
-def test_ticks_go_on_whenever_kafka_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Away at the start, away when a tick is sent, and a tick that was taken and then lost."""
-    kafka = Flaky("away", "away", "there", "there", "away", "away", "there", "lost", "there")
-    monkeypatch.setattr(module, "connect_producer", kafka.connect)
-    service = service_at(tmp_path)
+def test_ticks_go_on_whenever_kafka_is_away(tmp_path: Path) -> None:
+    holder = Flaky(Unreachable("nowhere", 1), None, Unreachable("nowhere", 1), KafkaFailed("no. Remedy: none"), None)
+    service = service_at(tmp_path, holder)
     service._keep_doing("tick", service._tick)
-    for _ in range(5):
-        assert kafka.ticks.acquire(timeout=30)
+    for _ in range(7):
+        assert holder.ticks.acquire(timeout=30)
     service.look()
     service._stop.set()
     service._threads[0].join(30)
-    assert kafka.connected == 3
+
+
+def test_a_router_that_was_succeeded_stops_the_job(tmp_path: Path) -> None:
+    service = service_at(tmp_path, Flaky(None, PrefixHeld("bob holds it. Remedy: stop that one")))
+    service._keep_doing("tick", service._tick)
+    service._threads[0].join(30)
+    with pytest.raises(JobFailed, match=r"was succeeded by another, and stops: bob holds it\. Remedy"):
+        service.look()
 
 
 def test_a_thread_that_ends_stops_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_bootstrap: str) -> Any:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(module, "connect_producer", broken)
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    service = service_at(tmp_path)
+    service = service_at(tmp_path, Flaky(ZeroDivisionError()))
     service._keep_doing("tick", service._tick)
     service._threads[0].join(30)
     with pytest.raises(JobFailed, match=r"the thread 'tick' ended\. Remedy"):
         service.look()
+
+
+def progress(batch: int) -> dict[str, Any]:
+    """What Spark says of a batch that took one request and ten publications."""
+    started: Any = {"lacuna.publish": {"0": 10 * batch}} if batch else "null"
+    requests = {"startOffset": None, "endOffset": json.dumps({"lacuna.subscribe": {"0": batch}})}
+    publications = {"startOffset": started, "endOffset": {"lacuna.publish": {"0": 10 * batch + 10}}}
+    return {"batchId": batch, "sources": [requests, publications]}
+
+
+def test_a_tick_says_where_another_life_could_begin(tmp_path: Path) -> None:
+    """Requests behind the last batch; publications so many batches before that none is under way between regions."""
+    service = service_at(tmp_path)
+    assert service.reached() == (-1, {})
+    hops = len(service.settings.parts)
+    service._router = type("Query", (), {"recentProgress": [progress(batch) for batch in range(9)]})()
+    assert service.reached() == (8, {"subscribe": {"0": 8}, "publish": {"0": 10 * (8 - hops)}})
+    service._router = type("Query", (), {"recentProgress": [progress(0)]})()
+    assert service.reached() == (0, {"subscribe": {"0": 0}, "publish": {}})
 
 
 def test_letters_are_trimmed_up_to_where_the_last_batch_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,11 +105,11 @@ class FragileLoad:
     def heads(self) -> list[Head]:
         return self._load.heads
 
-    def append(self, table: str, repeats: Collection[Place], stamp: Stamp) -> None:
+    def append(self, table: str, skipped: Collection[Place], stamp: Stamp, more: Sequence[bytes] = ()) -> None:
         if self._left == 0:
             raise Crash
         self._left -= 1
-        self._load.append(table, repeats, stamp)
+        self._load.append(table, skipped, stamp, more)
 
 
 def all_tables(number: int) -> list[Record]:

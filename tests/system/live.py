@@ -24,7 +24,7 @@ from access.offsets import topic_spans
 from state.config import Config, parse
 from state.protocol.topics import Topics
 from state.storage.rows import TABLES
-from streaming.checkpoint import known
+from streaming.life import Folder, known
 from tests.core.shell import INPUTS, Record, Shell
 
 PATIENCE = 240.0
@@ -113,6 +113,13 @@ class Job:
         assert line, f"the job ended at once: {self.log()[-2000:]}"
         assert json.loads(line)["running"]
 
+    def apply(self, *options: str) -> dict[str, Any]:
+        """Begin a new life of the stopped job; what `lacuna apply` says."""
+        command = [PROGRAM, "apply", "--config", str(self.file), "--json", *options]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return dict(json.loads(done.stdout))
+
     def ended(self) -> str:
         """Wait until the job has ended by itself, as a failure; what it said last."""
         assert self.process is not None
@@ -136,18 +143,24 @@ class Job:
 
     # what the checkpoint says
 
+    def spark_folder(self, query: str) -> Path:
+        """Spark's checkpoint of a query; that of the router belongs to the newest life."""
+        folder, lives = self.home / "checkpoint", Folder(str(self.home / "checkpoint"))
+        epochs = lives.epochs()
+        return Path(lives.of(epochs[-1])) / query if query == "router" and epochs else folder / query
+
     def batches(self, query: str) -> list[int]:
         """The batches that were planned."""
-        folder = self.home / "checkpoint" / query / "offsets"
+        folder = self.spark_folder(query) / "offsets"
         return sorted(int(p.name) for p in folder.glob("*") if p.name.isdigit()) if folder.exists() else []
 
     def committed(self, query: str) -> list[int]:
-        folder = self.home / "checkpoint" / query / "commits"
+        folder = self.spark_folder(query) / "commits"
         return sorted(int(p.name) for p in folder.glob("*") if p.name.isdigit()) if folder.exists() else []
 
     def plan(self, query: str, batch: int) -> tuple[int, dict[str, dict[str, int]]]:
         """The moment (milliseconds) and the end offsets of a planned batch."""
-        lines = (self.home / "checkpoint" / query / "offsets" / str(batch)).read_text().splitlines()
+        lines = (self.spark_folder(query) / "offsets" / str(batch)).read_text().splitlines()
         ends: dict[str, dict[str, int]] = {}
         for source in lines[2:]:
             ends |= json.loads(source)
@@ -192,6 +205,7 @@ class Job:
         shell.settings = known(self.config)
         inputs = {self.topic(name): read_topic(self.config.kafka.bootstrap, self.topic(name)) for name in INPUTS}
         shell.inputs = inputs
+        shell.begin(read_topic(self.config.kafka.bootstrap, self.topic("records")))
         for batch in self.committed("router"):
             moment, ends = self.plan("router", batch)
             shell.run_planned(batch, {t: ends.get(t, {}).get("0", 0) for t in inputs}, moment * 1000)

@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 from kafka import KafkaAdminClient
 
+from access.control import ControlLog
+from access.offsets import topic_spans
 from access.topics import ensure_topics, partition_counts, prefixes
 from lacuna.__main__ import main
 from producers.client import Client
@@ -27,6 +29,7 @@ from producers.sender import WINDOW
 from producers.workloads import Workload
 from state.config import Config, parse
 from state.protocol.commands import COMMAND, Prune, Rebuild, read_command
+from state.protocol.control import Claim, Life
 from state.protocol.topics import Topics
 from tests.system.clients import AT, ROOT, Router, events_of, log_of, seqs
 
@@ -156,6 +159,26 @@ def test_deliveries_come_once(config: Config, router: Router) -> None:
     first = found[0]
     assert (first.client, first.subscription, first.publication, first.broker) == ("ann", "s1", "p1", "oslo")
     assert (first.at, first.payload, first.time) == (AT, {"n": 1}, "2026-05-01T00:00:00Z")
+
+
+def test_what_is_not_the_routers_is_passed_over_and_the_rest_is_heard(config: Config, router: Router) -> None:
+    """An impossible number, an epoch that was never announced, and a router that was succeeded."""
+    kafka = config.kafka
+    with ControlLog(kafka.bootstrap, kafka.prefix) as control, Client(config, broker="oslo", name="ann") as ann:
+        term = control.append("claim/a", Claim(None, "a", "c"))
+        control.append("life/7", Life(term, 7, "first"))
+        router.deliver("ann", 1, 2**40, 2)
+        router.deliver("ann", 3, epoch=9)
+        spans = topic_spans(kafka.bootstrap, [Topics(kafka.prefix).deliveries])
+        ends = {"deliveries": {str(number): span.next for (_, number), span in spans.items()}}
+        control.append("life/8", Life(term, 8, "apply", ends))
+        router.deliver("ann", 4)
+        router.deliver("ann", 1, epoch=8)
+        found = list(ann.deliveries(from_beginning=True, timeout=1, bookmark="desk"))
+        router.deliver("ann", 1, 2, epoch=8)
+        again = list(ann.deliveries(timeout=1, bookmark="desk"))
+    assert [(d.epoch, d.seq) for d in found] == [(7, 1), (7, 2), (8, 1)]
+    assert [(d.epoch, d.seq) for d in again] == [(8, 2)]
 
 
 def test_from_now_on(config: Config, router: Router) -> None:

@@ -29,6 +29,7 @@ from state.config import parse
 from state.protocol.events import Context, Reject, Source, read
 from state.protocol.messages import LOCAL
 from state.storage.rows import REGION
+from streaming.life import Folder
 from tests.core.oracle import Oracle
 from tests.core.shell import Shell
 from tests.core.test_events import BAD
@@ -120,7 +121,7 @@ from lacuna.local import spark_jars
 from streaming.pipeline import Engine, session
 spark = session(Engine(jars=spark_jars()))
 spark.streams.active  # makes the coordinator of the state stores, without which the reader does not work
-rows = spark.read.format("statestore").load({str(job.home / "checkpoint" / "router")!r})
+rows = spark.read.format("statestore").load({str(job.spark_folder("router"))!r})
 rows = rows.selectExpr("key.region AS name", "value.groupState.payload AS payload").collect()
 print(json.dumps({{row.name: base64.b64encode(bytes(row.payload)).decode() for row in rows}}))
 spark.stop()
@@ -240,7 +241,7 @@ def test_killed_again_and_again(job: Job) -> None:
     wait_until(lambda: len(job.batches("router")) > 0, "the first batch is planned")
     job.kill()  # in the middle of the first batch
     job.start(wait=False)
-    wait_until(lambda: (job.home / "checkpoint" / "lacuna.json").exists(), "it is starting")
+    wait_until(lambda: bool(Folder(job.config.lake.checkpoint).epochs()), "it is starting")
     job.kill()  # during start
     leave_drafts(job)
     job.start()
@@ -276,7 +277,7 @@ def writes_before_it_commits(job: Job, event: dict[str, Any]) -> bool:
 def leave_drafts(job: Job) -> None:
     """What a kill may leave where the first batch was just being planned."""
     for query in ("router", "archive"):
-        offsets = job.home / "checkpoint" / query / "offsets"
+        offsets = job.spark_folder(query) / "offsets"
         offsets.mkdir(parents=True, exist_ok=True)
         (offsets / ".0.killed.tmp").write_text("v1\n")
 
@@ -384,7 +385,7 @@ def fill(file: Path) -> None:
 
 def check_damage(job: Job, copy: Path) -> None:
     """State that cannot be read stops the job; a restored checkpoint is as good as before."""
-    router = job.home / "checkpoint" / "router"
+    router = job.spark_folder("router")
     shutil.copytree(router, copy)
     shutil.rmtree(router / "state" / "0")
     send(job, [{"kind": "unsubscribe", "broker": "oslo", "client": "nobody", "id": "nothing"}])

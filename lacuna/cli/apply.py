@@ -1,0 +1,84 @@
+"""`lacuna apply`: begin a new life of a system, stopped or running."""
+
+from __future__ import annotations
+
+import time
+
+from access.control import ControlLog
+from lacuna.cli.config_file import read_config
+from lacuna.cli.console import say, show_summary
+from lacuna.cli.options import Args, Parser, add_json, positive
+from lacuna.cli.run import add_spark_options, engine_of
+from producers.control import ask_apply
+from state.config import Config
+from state.errors import LacunaError
+from state.protocol.commands import Apply
+from streaming.apply import Applied, apply, plan
+from streaming.claims import Claimed
+from streaming.holder import PrefixHeld
+
+BETWEEN_LOOKS = 0.5
+
+
+def declare(command: Parser) -> None:
+    """Describe the command and add its options."""
+    command.description = (
+        "Begin a new life of a system: after a restored copy, a lost checkpoint, a Kafka that lost records, or with "
+        "other regions. Standing subscriptions are carried over, and the router goes on where the old life ended. A "
+        "running system is asked to do it; a stopped one goes on with the next run. Killed and run again, it ends in "
+        "the same state."
+    )
+    add_spark_options(command)
+    command.add_argument(
+        "--from",
+        dest="source",
+        choices=("state", "topics"),
+        default="state",
+        help="state: from the checkpoint. topics: from the subscribe and unsubscribe events in Kafka, at the last tick "
+        "(default: %(default)s)",
+    )
+    command.add_argument("--force", action="store_true", help="from topics, although their beginning is gone")
+    command.add_argument("--dry-run", action="store_true", help="only show what would be done")
+    command.add_argument(
+        "--wait",
+        type=positive,
+        default=120.0,
+        metavar="S",
+        help="seconds that a running system may take (default: %(default)g)",
+    )
+    add_json(command)
+
+
+def run(args: Args) -> int:
+    """Begin the life, and show it."""
+    config, engine = read_config(args.config), engine_of(args)
+    title = "begun"
+    if args.dry_run:
+        title, done = "what would be done", plan(config, engine, args.source)
+    else:
+        try:
+            done = apply(config, engine, say, args.source, force=args.force)
+        except (Claimed, PrefixHeld):
+            done = _asked(config, Apply(args.source), args.wait)
+    for change in done.changes:
+        say(change)
+    facts = {"epoch": done.epoch, "changes": done.changes, "refused": []}
+    show_summary(facts if args.json else {"epoch": done.epoch}, title, as_json=args.json)
+    return 0
+
+
+def _asked(config: Config, command: Apply, patience: float) -> Applied:
+    """Ask the running router, and wait until it has announced a new life."""
+    with ControlLog(config.kafka.bootstrap, config.kafka.prefix) as control:
+        before = control.read().lives
+        ask_apply(config, command)
+        until = time.monotonic() + patience
+        while time.monotonic() < until:
+            now = control.read().lives
+            if now != before and now.newest is not None:
+                return Applied(now.newest.epoch, [f"the running router has begun life {now.newest.epoch}"])
+            time.sleep(BETWEEN_LOOKS)
+    raise LacunaError(
+        f"the running router has not begun a new life within {patience:g} s. Remedy: read what it says; or stop it, "
+        "and run this command again"
+    )

@@ -1,0 +1,247 @@
+"""A new life, with the configuration as it is: the remedy of most refusals (`evidence`).
+
+    from the state     the regions as of the last committed batch, joined, and the letters that were under way between
+                       them, taken until nothing is under way; the new life begins at the offsets behind that batch
+    from the topics    the requests in the topics, up to the last tick (`begin.fed_from_topics`)
+
+    hold the prefix ─▶ finish a planned batch ─▶ read, join, drain ─▶ write the folder ─▶ announce = commit ─▶ prologue
+
+A stopped system is held for as long as that takes. On a running one the holder does it (`service`), when a command in
+the control topic asks for it: its query stops between two batches, and the next one is that of the new life.
+
+Killed before the announcement, nothing has happened: the unannounced folder is removed by the next start. Killed after
+it, the next start sends the prologue again; what was sent already is dropped by its number.
+
+Where a batch was planned and not committed, parts of its output may be in the topics. It is done first, exactly as it
+was planned, so that nothing of it is written twice. Not after a restored copy: there the topics hold what later batches
+wrote, and publications after the copy are delivered again in the new epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from pyspark.sql import SparkSession
+
+from access.control import ControlLog
+from access.offsets import Span
+from access.tails import records_between
+from state.config import Config
+from state.errors import LacunaError, StateError
+from state.protocol.arrivals import RANKS, Arrival, Channel, merge
+from state.protocol.control import Offsets
+from state.protocol.frame import Frame, Letter, letter_of, read
+from state.routing.region import Region
+from state.storage.store import Store
+from streaming.begin import Say, announce_life, fed_from_topics, new_life
+from streaming.evidence import Facts, Held, gather
+from streaming.holder import Holder
+from streaming.life import Folder, difference, seed_of
+from streaming.pipeline import INPUTS, Engine, router_query, session
+from streaming.settings import Part, Settings
+from streaming.whole import DRAINED, Whole
+
+Source = Literal["state", "topics"]
+EVENTS = ("subscribe", "unsubscribe", "publish")
+"""The topics that clients write."""
+BY_TOPICS = "Remedy: lacuna apply --from topics"
+KEPT = ("partitions", "overlay.regions")
+"""What may differ between the configurations of two lives of which the second begins from the state of the first."""
+
+
+@dataclass(frozen=True)
+class Applied:
+    """The result: the epoch of the new life, and what is done for it, in sentences."""
+
+    epoch: int
+    changes: list[str]
+
+
+def plan(config: Config, engine: Engine, source: Source) -> Applied:
+    """Return what `apply` would do. Nothing is changed, and the system may run."""
+    with ControlLog(config.kafka.bootstrap, config.kafka.prefix) as control:
+        return planned(config, source, gather(config, control.read(), engine.partitions))
+
+
+def planned(config: Config, source: Source, facts: Facts) -> Applied:
+    """Return what is to be done in a situation. Raises `LacunaError` if it cannot be done."""
+    epoch = facts.highest + 1
+    if source == "topics":
+        beat = facts.prefix.beat
+        since = "the last tick" if beat is not None and beat.offsets else "the first that is there"
+        return Applied(
+            epoch, [f"life {epoch} begins from the topics", f"publications since {since} are delivered again"]
+        )
+    left, held = life_to_leave(facts, config)
+    changes = [f"life {epoch} begins from life {left}, as it was after batch {held.committed}"]
+    if facts.last_seen(left) > held.planned:
+        changes.append(f"publications after batch {held.committed} are delivered again")
+    return Applied(epoch, changes + [f"lost: {each}" for each in losses(facts, held)])
+
+
+def apply(config: Config, engine: Engine, say: Say, source: Source, *, force: bool) -> Applied:
+    """Begin a new life of a stopped system. `force` begins from topics of requests whose beginning is gone."""
+    holder = Holder(config, say)
+    try:
+        facts = gather(config, holder.watch(), engine.partitions)
+        done = planned(config, source, facts)
+        if source == "topics":
+            settings = Beginning(holder, config, engine, facts, say).from_topics(force=force)
+        else:
+            say("starting Spark")
+            spark = session(engine)
+            try:
+                settings = Beginning(holder, config, engine, facts, say).from_state(spark)
+            finally:
+                spark.stop()
+        holder.release(settings.epoch, -1, settings.starts)
+        return done
+    finally:
+        holder.close()
+
+
+@dataclass
+class Beginning:
+    """The making of one life after others."""
+
+    holder: Holder
+    config: Config
+    engine: Engine
+    facts: Facts
+    say: Say
+
+    def from_topics(self, *, force: bool = False) -> Settings:
+        """Begin a life from the requests in the topics. Return its settings."""
+        settings = new_life(self.config, self.engine, self.facts)
+        whole, starts = fed_from_topics(settings, self.facts, self.say, force=force)
+        return self._announce(replace(settings, starts=starts), whole, "apply, from the topics")
+
+    def from_state(self, spark: SparkSession) -> Settings:
+        """Begin a life from the state of the newest one in the folder. Return its settings."""
+        epoch, held = life_to_leave(self.facts, self.config)
+        settings = new_life(self.config, self.engine, self.facts)
+        held = self._finished(spark, epoch, held)
+        whole = self._drained(spark, settings, epoch, held)
+        return self._announce(replace(settings, starts=starts_of(self.facts, held)), whole, f"apply, from life {epoch}")
+
+    def _announce(self, settings: Settings, whole: Whole | None, why: str) -> Settings:
+        return announce_life(self.holder, settings, whole, self.engine, self.facts, why)
+
+    def _is_copy(self, epoch: int, held: Held) -> bool:
+        return self.facts.last_seen(epoch) > held.planned
+
+    def _left(self, epoch: int) -> Settings:
+        """Return the settings of the life that is left."""
+        return Folder(self.config.lake.checkpoint).settings(self.config, epoch, besides=KEPT)
+
+    def _finished(self, spark: SparkSession, epoch: int, held: Held) -> Held:
+        """Do a batch that was planned and not committed, and return the life as it is then."""
+        if held.committed == held.planned or self._is_copy(epoch, held):
+            return held
+        self.say(f"doing batch {held.planned}, which was planned")
+        if self.holder.term is None:
+            self.holder.claim()
+        query = router_query(spark, self._left(epoch), self.engine, once=True)
+        query.awaitTermination()
+        failure = query.exception()
+        if failure is not None:
+            raise LacunaError(f"batch {held.planned} cannot be done again: {failure}. {BY_TOPICS}")
+        self.facts = gather(self.config, self.holder.prefix, self.engine.partitions)
+        return self.facts.lives[epoch]
+
+    def _drained(self, spark: SparkSession, settings: Settings, epoch: int, held: Held) -> Whole:
+        """Join the regions of the life that is left, and let them take the letters under way."""
+        left = self._left(epoch)
+        regions = regions_at(spark, left, held.committed)
+        sent = {s.channel: s.number for region in regions for s in region.senders.values()}
+        whole = Whole(settings, regions)
+        spans = _unread_letters(left, self.facts, held)
+        records = records_between(self.config.kafka.bootstrap, spans)
+        whole.take(merge(letters_of(records, left, sent, whole.clock)), DRAINED, letters_before=held.committed + 1)
+        missing = [channel for channel, number in whole.received.items() if number < sent[channel]]
+        if missing:
+            raise StateError(
+                f"letters between regions are gone from Kafka ({', '.join(missing)}), so the state of life {epoch} "
+                f"cannot be used. {BY_TOPICS}"
+            )
+        return whole
+
+
+def life_to_leave(facts: Facts, config: Config) -> tuple[int, Held]:
+    """Return the newest life in the folder whose state can be used."""
+    usable = [(epoch, held) for epoch, held in facts.lives.items() if held.committed >= 0]
+    if not usable:
+        raise StateError(f"{facts.folder}: there is no life with a committed batch here. {BY_TOPICS}")
+    epoch, held = usable[-1]
+    other = difference(held.stored, config, besides=KEPT)
+    if other is not None:
+        raise StateError(f"{facts.folder}, life {epoch}: it was made for another configuration: {other}. {BY_TOPICS}")
+    return epoch, held
+
+
+def losses(facts: Facts, held: Held) -> list[str]:
+    """Return the ranges of records that the router has not read and that Kafka does not have, in sentences."""
+    found = []
+    for (topic, number), span in sorted(facts.spans.items()):
+        offset = held.offsets.get(topic, {}).get(str(number), 0)
+        if topic in EVENTS and _is_same(facts, held, topic) and span.first > offset:
+            found.append(f"{topic}, partition {number}, offsets {offset} to {span.first - 1}")
+        elif topic in EVENTS and _is_same(facts, held, topic) and span.next < offset:
+            found.append(f"{topic}, partition {number}, offsets {span.next} to {offset - 1}, which were read before")
+    return found
+
+
+def _is_same(facts: Facts, held: Held, topic: str) -> bool:
+    """Return whether a topic is the one that the life has read, and was not made again since."""
+    there = facts.ids.get(topic)
+    return there is None or held.stored.topics.get(topic, there) == there
+
+
+def starts_of(facts: Facts, held: Held) -> Offsets:
+    """Return where the new life begins: behind the committed batch, as far as Kafka has it; links at their ends."""
+    starts: Offsets = {topic: {} for topic in INPUTS}
+    for (topic, number), span in facts.spans.items():
+        if topic == "links":
+            starts[topic][str(number)] = span.next
+        elif topic in starts:
+            read_to = held.offsets.get(topic, {}).get(str(number), 0) if _is_same(facts, held, topic) else 0
+            starts[topic][str(number)] = min(max(read_to, span.first), span.next)
+    return starts
+
+
+def regions_at(spark: SparkSession, left: Settings, batch: int) -> list[Region]:
+    """Return the regions of a life as of a committed batch. Those that nothing has reached yet are as they began."""
+    reader = spark.read.format("statestore").option("batchId", batch)
+    spark.streams.active  # noqa: B018 - makes the coordinator of the state stores, which the reader needs
+    rows = reader.load(f"{left.folder}/router")
+    found = rows.selectExpr("key.region AS name", "value.groupState.payload AS payload").collect()
+    stored = {row["name"]: bytes(row["payload"]) for row in found}
+    return [_region(left, part, stored.get(part.key)) for part in left.parts]
+
+
+def _region(left: Settings, part: Part, stored: bytes | None) -> Region:
+    if stored is None and left.seeded:
+        stored = seed_of(left.folder, part.name)
+    return Store.open(stored, part.name, left.config.setups(part.brokers), left.epoch).region
+
+
+def _unread_letters(left: Settings, facts: Facts, held: Held) -> dict[tuple[str, int], Span]:
+    return {
+        (left.topics.links, number): Span(max(held.offsets.get(topic, {}).get(str(number), 0), span.first), span.next)
+        for (topic, number), span in facts.spans.items()
+        if topic == "links"
+    }
+
+
+def letters_of(records: Iterable[Any], left: Settings, sent: Mapping[str, int], clock: int) -> Iterator[Arrival]:
+    """Yield the letters of a life up to the last that each channel had sent; time stands still meanwhile."""
+    for record in records:
+        frame = read(record.value or b"")
+        letter = letter_of(frame) if isinstance(frame, Frame) and frame.content.epoch == left.epoch else None
+        channel = (record.key or b"").decode(errors="replace")
+        if isinstance(letter, Letter) and channel in left.links and letter.number <= sent[channel]:
+            origin, broker = channel.split(">")
+            place = Channel(RANKS["links"], record.partition, channel, record.topic)
+            yield Arrival(place, record.offset, clock, broker, origin, letter)

@@ -1,0 +1,105 @@
+"""The whole overlay as one region, outside of Spark: a new life is prepared with it.
+
+    subscribe, unsubscribe   ──feed──▶ ┌──────────┐ ──seed──▶ the state that each region of the new life begins with
+    state and letters of the           │  whole   │
+    life before              ──join──▶ └──────────┘ ──sent──▶ rows and deliveries, for the prologue
+
+Inside one region a request is in force everywhere before the next arrival. A life that begins so has all subscriptions
+in force before its first publication. Rows and deliveries are numbered on a channel of their own, in the new epoch, and
+belong to batches below 0: below -1 if they were fed, -1 if they were under way when the life before ended. A life with
+rows below -1 has decided everything again, and its decisions are complete by themselves.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from state.protocol.arrivals import RANKS, Arrival, merge
+from state.routing.carry import cut, join
+from state.routing.region import Region
+from state.storage.store import Store, prepared
+from streaming.life import Sent
+from streaming.schemas import read_parcel
+from streaming.settings import Part, Settings
+from streaming.sources import Sorter
+from streaming.step import Output, arrivals_of
+
+CHANNEL = ".life"
+"""The channel of a prologue. No broker's name begins with a dot, so no region has this name."""
+DRAINED = -1
+"""The batch of what was under way when the life before ended."""
+PORTION = 20_000
+"""Records that are fed at a time."""
+
+
+class Whole:
+    """One region of all brokers; `settings` are those of the life that is prepared."""
+
+    def __init__(self, settings: Settings, regions: Iterable[Region] = ()) -> None:
+        self._life = settings
+        config = settings.config
+        part = Part(CHANNEL, CHANNEL, config.overlay.brokers)
+        self._settings = replace(settings, parts=(part,), links={}, records={CHANNEL: 0})
+        self._region = join(CHANNEL, regions, config.setups(), settings.epoch)
+        self._store = Store(self._region, b"")
+        self.sent: list[Sent] = []
+
+    def feed(self, records: Iterable[Any]) -> None:
+        """Take records of Kafka's, in the order of their times. They must not hold publications or letters."""
+        ordered = _in_order(records)
+        portions = [ordered[k : k + PORTION] for k in range(0, len(ordered), PORTION)]
+        for k, portion in enumerate(portions):
+            sorter = Sorter(self._settings, time.time_ns() // 1000)
+            for moment, _, _, _, record in portion:
+                place = (record.topic, record.partition, record.offset)
+                sorter.add(*place, moment, record.key, record.value, _headers(record.headers))
+            parcels = (read_parcel(row["parcel"]) for row in sorter.rows())
+            arrivals = merge(arrivals_of(parcels, CHANNEL, self._settings.config.space.dims))
+            self.take(arrivals, DRAINED - len(portions) + k)
+
+    def take(self, arrivals: Iterable[Arrival], batch: int, letters_before: int = 0) -> None:
+        """Take arrivals as a batch below 0; letters among them are of batches before `letters_before`."""
+        outcome = self._region.take(arrivals, letters_before)
+        outcome.notices += self._region.echoes.end()
+        output = Output(self._settings, self._store, outcome, batch)
+        prefix = f"{self._settings.config.kafka.prefix}."
+        for record in output.records():
+            headers = [(header["key"], header["value"]) for header in record.headers or ()]
+            topic = record.topic.removeprefix(prefix)
+            self.sent.append(Sent(topic, record.partition, record.key, record.value, headers))
+
+    @property
+    def clock(self) -> int:
+        """The latest moment of the regions that were joined."""
+        return self._region.clock
+
+    @property
+    def received(self) -> dict[str, int]:
+        """The number of the last letter that was taken on each channel between the regions that were joined."""
+        return {receiver.channel: receiver.number for receiver in self._region.receivers.values()}
+
+    def seed(self) -> dict[str, bytes]:
+        """Return the state that each region of the life begins with. Nothing else can be done afterwards."""
+        config = self._life.config
+        setups = {part.name: config.setups(part.brokers) for part in self._life.parts}
+        made = cut(self._region, setups, self._life.epoch)
+        return {name: prepared(region, setups[name]) for name, region in made.items()}
+
+
+def _in_order(records: Iterable[Any]) -> list[tuple[int, int, int, int, Any]]:
+    """Return records by time, none earlier than one before it in its partition, as arrivals are ordered."""
+    latest: dict[tuple[str, int], int] = {}
+    found = []
+    for record in records:
+        where = (record.topic, record.partition)
+        latest[where] = max(latest.get(where, 0), record.timestamp * 1000)
+        rank = RANKS[record.topic.rpartition(".")[2]]
+        found.append((latest[where], rank, record.partition, record.offset, record))
+    return sorted(found, key=lambda one: one[:4])
+
+
+def _headers(headers: Sequence[tuple[str, bytes]]) -> list[dict[str, Any]] | None:
+    return [{"key": key, "value": value} for key, value in headers] or None
