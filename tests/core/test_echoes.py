@@ -180,7 +180,7 @@ def test_every_bad_record_passes_and_is_told_if_it_names_its_client() -> None:
     shell.settle()
     refused = [notice for notice in notices(shell) if notice["state"] == "refused"]
     assert len(shell.tables()["rejects"]) > len(refused) > 40
-    assert {"ack", "inverted", "ttl"} <= {notice["rule"] for notice in refused}
+    assert {"ack", "attribute", "missing"} <= {notice["rule"] for notice in refused}
 
 
 def test_what_is_refused_is_told_with_its_rule() -> None:
