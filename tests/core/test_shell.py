@@ -541,7 +541,7 @@ def test_a_tick_that_ends_nothing_writes_nothing_and_leaves_the_region_as_it_is_
     assert {topic: len(records) for topic, records in shell.topics.items()} == before
     assert shell.stored == stored
     again = Step(shell.settings, "b0", shell.stored["b0"], [], shell.batch)
-    assert again._store.opened == "hit" and again._region.clock == clock
+    assert again._store.opened == "hit" and again._store.region.clock == clock
 
 
 def test_a_tick_that_only_forgets_is_stored() -> None:
