@@ -37,7 +37,7 @@ class Channel(NamedTuple):
     rank: int
     partition: int
     name: str
-    topic: str | None = None
+    topic: str = ""
     """The topic, where the name is another one."""
 
 

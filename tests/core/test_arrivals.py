@@ -20,7 +20,9 @@ from state.protocol.messages import LOCAL
 from state.routing.region import Region
 from tests.core.histories import config_text
 
-channels = st.builds(Channel, st.sampled_from(sorted(RANKS.values())), st.integers(0, 2), st.sampled_from("ab"))
+channels = st.builds(
+    Channel, st.sampled_from(sorted(RANKS.values())), st.integers(0, 2), st.sampled_from("ab"), st.just("")
+)
 placed = st.tuples(channels, st.integers(0, 30))
 
 
