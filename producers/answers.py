@@ -24,15 +24,13 @@ from access.connection import connect_consumer
 from access.errors import Unreachable
 from access.topics import topic_missing
 from producers.errors import NoAnswer, NotAccepted
-from producers.sender import Sender, Sent
+from producers.sender import PATIENCE, Sender, Sent
 from state.config import Kafka
 from state.protocol.notices import Notice
 from state.protocol.topics import Topics
 
 SLICE = 0.5
 """Seconds that one look at the topic takes at most."""
-PATIENCE = 60.0
-"""Seconds to wait for an answer unless told otherwise."""
 
 _read = msgspec.json.Decoder(Notice).decode
 

@@ -42,6 +42,8 @@ from state.protocol.messages import Headers
 from state.protocol.notices import Notice
 from state.protocol.topics import Topics
 
+PATIENCE = 60.0
+"""Seconds to wait for the router's answer unless told otherwise."""
 WINDOW = 10_000
 
 log = logging.getLogger(__name__)
@@ -93,7 +95,7 @@ class Sent:
             raise self.not_confirmed(error) from None
         return Place(found.topic, found.partition, found.offset)
 
-    def wait(self, timeout: float = 60.0) -> Notice:
+    def wait(self, timeout: float = PATIENCE) -> Notice:
         """Wait until the router says that the event has had its effect at every broker, and return its notice.
 
         A publication must have been sent with `ack=True`. Raises `NotAccepted` if the router refused the event, and

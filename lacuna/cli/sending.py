@@ -11,10 +11,9 @@ import msgspec
 from access.topics import require_topics
 from lacuna.cli.config_file import read_config
 from lacuna.cli.options import Args, Parser, add_config, add_deadline, add_json, positive
-from producers.answers import PATIENCE
 from producers.client import Client, checked_broker
 from producers.errors import NoAnswer
-from producers.sender import Sent
+from producers.sender import PATIENCE, Sent
 from state.config import Config
 from state.errors import ConfigError
 from state.protocol.notices import Notice

@@ -86,7 +86,7 @@ def unborder(rows: Ints, order: Ints, head: Ints, size: Ints, lifts: Ints, count
 
 
 @kernel
-def lifted(rows: Ints, order: Ints, size: Ints, lifts: Ints, block: int, end: int, by: int) -> int:
+def lifted(order: Ints, lifts: Ints, block: int, end: int, by: int) -> int:
     """Lift whole blocks from this one on, before `end`, while the union does not change in them; where that ends."""
     while block < end:
         where = order[block]
@@ -115,7 +115,7 @@ def change(
         until, stop = locate(rows, order, head, size, count, last)  # the counts from (block, place) to before there
         while block < until or place < stop:
             if place == 0 and block < until:
-                block = lifted(rows, order, size, lifts, block, until, by)
+                block = lifted(order, lifts, block, until, by)
                 if block == until:
                     continue
             where = order[block]

@@ -36,6 +36,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import takewhile
 
 import msgspec
 import numpy as np
@@ -401,14 +402,21 @@ class Region:
 
     def _echo_run(self, run: Run, waiting: list[tuple[int, str, str, Publish]]) -> None:
         """Wait for the answers about publications of a run that carry an echo, where they crossed a border."""
-        for k, (_, broker, origin, publication) in enumerate(waiting):
-            if publication.echo is None:
-                continue
-            made = sum(int((part.index == k).sum()) for part in self._outcome.deliveries if part.run is run)
-            awaits = self._crossed.pop(publication.echo, [])
+        asked = [
+            (k, publication.echo) for k, publication in enumerate(run.publications) if publication.echo is not None
+        ]
+        if not asked:
+            return
+        parts = takewhile(lambda part: part.run is run, reversed(self._outcome.deliveries))
+        made = np.bincount(
+            np.concatenate([np.empty(0, np.int64), *(part.index for part in parts)]), minlength=len(waiting)
+        )
+        for k, echo in asked:
+            _, broker, origin, publication = waiting[k]
+            awaits = self._crossed.pop(echo, [])
             back = None if origin == LOCAL else (broker, origin)
             notice = about_publication(publication) if back is None else None
-            self._end_echo(self.echoes.wait(publication.echo, awaits, back=back, notice=notice, deliveries=made))
+            self._end_echo(self.echoes.wait(echo, awaits, back=back, notice=notice, deliveries=int(made[k])))
 
     # publications
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 
+from access.offsets import topic_spans
 from access.topics import ensure_topics
 from producers.sender import Sender
 from tests.system.live import Job, infra, read_topic
@@ -21,6 +22,7 @@ MOST = 2_000
 PAYLOAD = "x" * 60_000
 """A batch of `MOST` publications is then more than Spark hands to a worker at once."""
 CLIENTS = 20
+READERS, READ = 1_100, 50
 AT = {"price": 1.0, "volume": 1, "symbol": "IBM"}
 
 
@@ -58,6 +60,20 @@ def abort(job: Job, kind: str, event: dict[str, Any]) -> None:
 def delivered(job: Job) -> set[tuple[str, str]]:
     records = read_topic(job.config.kafka.bootstrap, job.topic("deliveries"))
     return {(d["client"], d["publication"]) for d in (json.loads(record.value) for record in records)}
+
+
+def test_a_batch_that_delivers_three_gib(job: Job) -> None:
+    """More than an Arrow column holds: what is written is bounded in bytes, whatever one batch reads."""
+    send(job, "subscribe", "praha", [{"client": f"c{k}", "id": "s", "where": {}} for k in range(READERS)])
+    send(job, "publish", "praha", [{"id": f"wide{k}", "at": AT, "payload": PAYLOAD} for k in range(READ)])
+    job.start("--only", "router")
+    job.settle()
+    _, first = job.plan("router", 0)
+    assert first[job.topic("publish")]["0"] == READ, "one batch"
+    assert job.terminate() == 0
+    spans = topic_spans(job.config.kafka.bootstrap, [job.topic("deliveries")])
+    assert sum(span.next for span in spans.values()) == READERS * READ
+    assert READERS * READ * len(PAYLOAD) > 3 * 2**30
 
 
 def test_a_backlog_an_aborted_transaction_and_added_partitions(job: Job) -> None:
