@@ -39,7 +39,7 @@ from streaming.begin import Say, announce_life, fed_from_topics, new_life
 from streaming.evidence import Facts, Held, gather
 from streaming.holder import Holder
 from streaming.life import Folder, difference, seed_of
-from streaming.pipeline import INPUTS, Engine, router_query, session
+from streaming.pipeline import INPUTS, Engine, brief_session, router_query
 from streaming.settings import Part, Settings
 from streaming.whole import DRAINED, Whole
 
@@ -91,11 +91,8 @@ def apply(config: Config, engine: Engine, say: Say, source: Source, *, force: bo
             settings = Beginning(holder, config, engine, facts, say).from_topics(force=force)
         else:
             say("starting Spark")
-            spark = session(engine)
-            try:
+            with brief_session(engine) as spark:
                 settings = Beginning(holder, config, engine, facts, say).from_state(spark)
-            finally:
-                spark.stop()
         holder.release(settings.epoch, -1, settings.starts)
         return done
     finally:

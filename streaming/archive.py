@@ -50,7 +50,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from access.control import ControlLog
 from access.offsets import first_times, topic_spans
-from state.errors import InvariantError, StateError
+from state.errors import StateError
 from state.protocol.control import Lives, Prefix
 from state.protocol.events import Refused, Reject
 from state.storage.rows import reject_row
@@ -70,6 +70,7 @@ from streaming.paths import absolute, file_system, refusals
 from streaming.pipeline import choose_checkpoint_writer, reading
 from streaming.schemas import SCHEMAS, stream_of
 from streaming.settings import Settings
+from streaming.stops import ARCHIVE, stopped
 from streaming.swap import finish
 
 MOST_RECORDS = 2_000
@@ -77,7 +78,6 @@ MOST_RECORDS = 2_000
 KEPT = 100
 """Files of marks that are kept."""
 NO_LIVES = Lives()
-REBUILD = "Remedy: rebuild the tables from the topic, which loses nothing that is still in it"
 
 
 log = logging.getLogger(__name__)
@@ -180,7 +180,8 @@ class MarkFiles:
             with self._system.open_input_stream(name) as file:
                 marks: Marks = _read(file.read())
         except (OSError, msgspec.MsgspecError) as error:
-            raise StateError(f"{name}: marks of the archive are missing or damaged ({error}). {REBUILD}") from None
+            found = f"{name}: marks of the archive are missing or damaged ({error})"
+            raise stopped(ARCHIVE["archive's checkpoint mixed"], found) from None
         if marks.format > 1 or marks.batch != batch:
             what = f"format {marks.format}, batch {marks.batch}"
             raise StateError(f"{name}: marks that this version does not know ({what}). Remedy: run a later version")
@@ -217,14 +218,16 @@ class Plan:
     foreign: tuple[Head, ...] = ()
 
 
-def make_plan(before: Marks, heads: Iterable[Head], lives: Lives = NO_LIVES, control: int = 0) -> Plan:
+def make_plan(
+    before: Marks, heads: Iterable[Head], lives: Lives = NO_LIVES, control: int = 0, *, over_gaps: bool = False
+) -> Plan:
     """Find what is left out, refuse a gap, and move the marks. The order in which the heads come does not matter.
 
-    `lives` are those announced before the offset `control` of the control topic.
+    `lives` are those announced before the offset `control` of the control topic. `over_gaps` goes on behind a gap.
     """
     every = sorted(heads, key=lambda head: (head.epoch, head.channel, head.number, head.place))
     _refuse_faults(every)
-    ends = _Ends(before)
+    ends = _Ends(before, over_gaps=over_gaps)
     rows = dict.fromkeys(SCHEMAS, 0)
     skipped, foreign = [], []
     for head in every:
@@ -252,15 +255,15 @@ def make_plan(before: Marks, heads: Iterable[Head], lives: Lives = NO_LIVES, con
 class _Ends:
     """The last frame of every channel: its number, and its checksum where that is known."""
 
-    def __init__(self, before: Marks) -> None:
-        self._begins = before.begins
+    def __init__(self, before: Marks, *, over_gaps: bool) -> None:
+        self._begins, self._over_gaps = before.begins, over_gaps
         self.numbers = {epoch: dict(marks) for epoch, marks in before.channels.items()}
         self.checksums = {epoch: dict(known) for epoch, known in before.checksums.items()}
 
     def take(self, head: Head, lives: Lives) -> bool | Reject:
         """Return whether the rows of a frame are to be added (True), left out (False) or refused.
 
-        Raises `InvariantError` at a gap.
+        Raises `StateError` at a gap that it may not go over.
         """
         if head.foreign:
             return Reject("foreign", head.fault or "")
@@ -274,13 +277,13 @@ class _Ends:
         checksums = self.checksums.setdefault(str(head.epoch), {})
         known = checksums.get(head.channel)
         last = numbers.get(head.channel, head.number - 1 if str(head.partition) in self._begins else 0)
-        if head.number > last + 1:
+        if head.number > last + 1 and not self._over_gaps:
             raise _gap(head, last)
         if head.number == last and known not in (None, head.checksum.hex()):
             return Reject("foreign", f"frame {head.number} of {head.channel} is not the one that was archived")
         if head.number <= last:
             return False
-        if known not in (None, head.previous.hex()):
+        if head.number == last + 1 and known not in (None, head.previous.hex()):
             return Reject("foreign", f"frame {head.number} of {head.channel} does not follow frame {last}")
         numbers[head.channel], checksums[head.channel] = head.number, head.checksum.hex()
         return True
@@ -308,13 +311,10 @@ def _refuse_faults(heads: list[Head]) -> None:
         )
 
 
-def _gap(head: Head, last: int) -> InvariantError:
-    return InvariantError(
-        f"the channel {head.channel} of epoch {head.epoch} jumps from frame {last} to {head.number} (partition "
-        f"{head.partition}, offset {head.offset} of the records topic): rows are lost. Remedy: check the retention of "
-        "the topic and restore what is missing from a copy; if there is none, empty the topic, remove the folders "
-        "archive and archive-marks from lake.checkpoint, and name another lake.path"
-    )
+def _gap(head: Head, last: int) -> StateError:
+    where = f"partition {head.partition}, offset {head.offset} of the topic records"
+    found = f"the channel {head.channel} of epoch {head.epoch} jumps from frame {last} to {head.number} ({where})"
+    return stopped(ARCHIVE["records lost"], found)
 
 
 def _offsets(before: Mapping[str, int], heads: Iterable[Head]) -> dict[str, int]:
@@ -341,6 +341,10 @@ def _nothing(_batch: int, _rows: Mapping[str, int]) -> None:
     """Report nothing."""
 
 
+def _close_nothing() -> None:
+    """Nothing is open."""
+
+
 def _whole() -> dict[str, int]:
     """Return that no partition has lost records."""
     return {}
@@ -351,7 +355,7 @@ class Archive:
     """The function that Spark calls with every batch. `failure` is its exception, `marks` those of its last batch.
 
     `begins` is asked once, by a new archive: the first offset of each partition of the topic that has lost records.
-    `control` reads the control topic to its end.
+    `control` reads the control topic to its end; `close` ends its connection.
     """
 
     files: MarkFiles
@@ -363,7 +367,9 @@ class Archive:
     busy: threading.Lock = field(default_factory=threading.Lock)
     begins: Callable[[], dict[str, int]] = _whole
     control: Callable[[], Prefix] = Prefix
+    close: Callable[[], None] = _close_nothing
     topic: str = "records"
+    over_gaps: bool = False
 
     def __call__(self, records: DataFrame, batch: int) -> None:
         """Archive one batch."""
@@ -372,6 +378,7 @@ class Archive:
                 self._run(records, batch)
             except Exception as error:
                 self.failure = error
+                self.close()
                 raise
 
     def _run(self, records: DataFrame, batch: int) -> None:
@@ -379,7 +386,7 @@ class Archive:
             raise StopArchive(f"before batch {batch}, as wished")
         before = self._before(batch)
         with self.writer.load(records) as load:
-            plan = make_plan(before, load.heads, *self._lives(batch))
+            plan = make_plan(before, load.heads, *self._lives(batch), over_gaps=self.over_gaps)
             self._keep(plan.after)
             refused = {"rejects": foreign_rows(plan.foreign, self.topic)}
             for table in SCHEMAS:
@@ -404,11 +411,8 @@ class Archive:
             return self.marks
         latest = max(self.files.numbers(), default=-1)
         if latest not in (batch - 1, batch):
-            raise StateError(
-                f"{self.files.folder}: the last marks are those of batch {latest}, and Spark's checkpoint beside it is "
-                f"at batch {batch}: they do not belong together. Remedy: restore both from one copy, or rebuild the "
-                "tables from the topic"
-            )
+            found = f"{self.files.folder}: the last marks are those of batch {latest}, and Spark is at batch {batch}"
+            raise stopped(ARCHIVE["archive's checkpoint mixed"], found)
         if batch == 0 and latest == 0:
             begun = self.files.get(0)
             return Marks(begun.life, begins=begun.begins)
@@ -421,10 +425,8 @@ class Archive:
         if not self.files.has(after.batch):
             self.files.put(after)
         elif self.files.get(after.batch) != after:
-            raise InvariantError(
-                f"batch {after.batch} of the archive holds other records than when it was first run: Spark's "
-                f"checkpoint is not the one that the tables were written with. {REBUILD}"
-            )
+            found = f"{self.files.folder}: batch {after.batch} holds other records than when it was first run"
+            raise stopped(ARCHIVE["archive's checkpoint mixed"], found)
 
 
 # The query
@@ -443,6 +445,7 @@ class ArchiveQuery(StreamingQuery):
         with self._archive.busy:
             pass  # a batch that begins after this ends the query by itself
         super().stop()
+        self._archive.close()
 
     @property
     def failure(self) -> Exception | None:
@@ -473,11 +476,13 @@ def archive_query(
     most_records: int = MOST_RECORDS,
     tell: Callable[[int, Mapping[str, int]], None] = _nothing,
     say: Callable[[str], None] = log.warning,
+    over_gaps: bool = False,
 ) -> ArchiveQuery:
     """Start the archive. `writer` is "rust" or "spark"; `trigger` None archives what is there now and ends.
 
     `stop` is looked at when a batch begins; `tell` hears of each batch that ended and its new rows by table; `say`
-    hears from when the tables are complete, if the topic has lost its beginning.
+    hears from when the tables are complete, if the topic has lost its beginning. `over_gaps` archives what is left of
+    a topic that has lost records.
     """
     where = places(settings, checkpoint)
     wish = threading.Event()
@@ -485,11 +490,13 @@ def archive_query(
     lock = claim_archive(where)
     try:
         prepare(settings, checkpoint)
+        refuse_lost_records(settings, checkpoint)
         chosen = WRITERS[writer](where.lake) if isinstance(writer, str) else writer
         archive = Archive(MarkFiles(where.marks), chosen, lambda: wish.is_set() or asked(), tell)
         archive.begins = lambda: lost_beginnings(settings, say)
-        archive.control = ControlLog(settings.config.kafka.bootstrap, settings.config.kafka.prefix).read
-        archive.topic = settings.topics.records
+        control = ControlLog(settings.config.kafka.bootstrap, settings.config.kafka.prefix)
+        archive.control, archive.close = control.read, control.close
+        archive.topic, archive.over_gaps = settings.topics.records, over_gaps
         sink = records(spark, settings, most_records).writeStream.queryName("archive").foreachBatch(archive)
         sink = sink.option("checkpointLocation", where.checkpoint)
         choose_checkpoint_writer(spark, where.checkpoint)
@@ -554,11 +561,8 @@ def _refuse_rows(where: Places) -> None:
     counts = {table: count for table, count in table_counts(where.lake).items() if count}
     if counts:
         held = ", ".join(f"{table} {count}" for table, count in counts.items())
-        raise StateError(
-            f"lake.path = {where.lake!r}: the tables hold rows already ({held}), but {where.checkpoint} is new and "
-            "would archive the whole topic into them once more. Remedy: go back to the checkpoint that they were "
-            "filled with, choose another lake.path, or rebuild the tables from the topic"
-        )
+        found = f"lake.path = {where.lake!r}, {held}, and {where.checkpoint} is empty"
+        raise stopped(ARCHIVE["archive's checkpoint lost"], found)
 
 
 def _refuse_older_tables(where: Places, files: MarkFiles, last: int) -> None:
@@ -570,10 +574,23 @@ def _refuse_older_tables(where: Places, files: MarkFiles, last: int) -> None:
     for table, filled in complete.tables.items():
         stamp = open_table(where.lake, table).transaction_version(complete.stamp(table).application)
         if stamp is None or stamp < filled.batch:
-            raise StateError(
-                f"lake.path = {where.lake!r}: the table {table} is not the one that {where.checkpoint} belongs to: it "
-                f"should have batch {filled.batch} and has {'none' if stamp is None else stamp}. {REBUILD}"
-            )
+            has = "none" if stamp is None else f"batch {stamp}"
+            found = f"lake.path = {where.lake!r}: the table {table} should have batch {filled.batch}, and has {has}"
+            raise stopped(ARCHIVE["older tables"], found)
+
+
+def refuse_lost_records(settings: Settings, checkpoint: str | None = None) -> None:
+    """Refuse a topic that holds less than was archived, or has lost what was not."""
+    files, topic = MarkFiles(places(settings, checkpoint).marks), settings.topics.records
+    numbers = files.numbers()
+    if not numbers:
+        return
+    marks = files.get(numbers[-1])
+    for (_, number), span in sorted(topic_spans(settings.config.kafka.bootstrap, [topic]).items()):
+        read = marks.offsets.get(str(number), marks.begins.get(str(number), 0))
+        if not span.first <= read <= span.next:
+            found = f"the topic {topic}, partition {number}, holds {span.first} to {span.next}, and was read to {read}"
+            raise stopped(ARCHIVE["records lost"], found)
 
 
 def _is_committed(where: Places, batch: int) -> bool:

@@ -27,7 +27,7 @@ from state.config import Config
 from state.errors import LacunaError, StateError
 from state.protocol.control import Offsets
 from state.protocol.topics import Topics
-from streaming.archive import prepare
+from streaming.archive import prepare, refuse_lost_records
 from streaming.evidence import WRITTEN, Continue, Facts, Refusal, gather, verdict
 from streaming.holder import Holder
 from streaming.life import Folder, Sent, known, stored_of
@@ -75,6 +75,7 @@ def _held(holder: Holder, config: Config, engine: Engine, say: Say, archive: boo
     _refuse_fewer_partitions(settings, partition_counts(config.kafka.bootstrap, config.kafka.prefix))
     if archive:
         prepare(settings)
+        refuse_lost_records(settings)
     if going_on is not None:
         _continue(holder, settings, folder, going_on)
         return settings

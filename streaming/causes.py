@@ -143,6 +143,16 @@ def is_passing(text: str) -> bool:
     return known is None or known.passing
 
 
+def is_loss(text: str) -> bool:
+    """Return whether a query died because records that it had not read are gone.
+
+    >>> is_loss("[KAFKA_DATA_LOSS.START] lost"), is_loss("java.net.ConnectException: refused")
+    (True, False)
+    """
+    known = _known(text)
+    return known is not None and "KAFKA_DATA_LOSS" in known.conditions
+
+
 def _known(text: str) -> Known | None:
     conditions, classes = set(CONDITION.findall(text)), set(CLASS.findall(text))
     for known in KNOWN:

@@ -16,7 +16,7 @@ batch before anything of it is written, so T > P proves that the folder is an ol
     lost range                 begin > C's offset                             refused
     changed configuration      the life was made for another one              refused
 
-A refusal names its cause and its remedy. `SITUATIONS` lists them, for the documentation and for the tests.
+A refusal names its cause and its remedy: see `stops`.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from state.protocol.control import Offsets, Prefix
 from state.protocol.frame import Frame, read
 from state.protocol.topics import Topics
 from streaming.life import FORMAT, Folder, Stored, difference
+from streaming.stops import ROUTER, stopped
 
 WRITTEN = ("links", "records", "deliveries")
 """The topics that the router writes."""
@@ -115,52 +116,8 @@ class Refusal:
     @property
     def error(self) -> StateError:
         """The error that says so."""
-        about = SITUATIONS[self.situation]
-        return StateError(f"{self.found}: {about.cause}. Nothing was started. Remedy: {about.remedy}")
+        return stopped(ROUTER[self.situation], self.found, "Nothing was started. ")
 
-
-class Situation(NamedTuple):
-    """A situation that is refused: its cause, its remedy, and what is lost or repeated by following it."""
-
-    cause: str
-    remedy: str
-    costs: str
-
-
-FROM_STATE, FROM_TOPICS = "lacuna apply", "lacuna apply --from topics"
-SITUATIONS: Mapping[str, Situation] = {
-    "restored copy": Situation(
-        "the checkpoint is an older copy; the router was further when it last wrote",
-        f"restore the newest checkpoint, or go on from this copy: {FROM_STATE}",
-        "publications after the copy are delivered again, in a new epoch",
-    ),
-    "checkpoint lost": Situation(
-        "the router's checkpoint is not here: it was lost, or is elsewhere (lake.checkpoint may be relative to the "
-        "working directory)",
-        f"start where it is, restore it, or begin again from the topics: {FROM_TOPICS}",
-        "publications since the last tick are delivered again, in a new epoch",
-    ),
-    "Kafka rolled back": Situation(
-        "Kafka holds less than the router has read: it was rolled back to an older copy",
-        f"restore the newest copy of Kafka, or go on with what is left: {FROM_STATE}",
-        "what Kafka has lost",
-    ),
-    "topic made again": Situation(
-        "a topic was deleted and made again, so the checkpoint's offsets mean nothing in it",
-        f"restore the topic from a copy, or go on with what is left: {FROM_STATE}",
-        "what was in the old topic and was not read",
-    ),
-    "lost range": Situation(
-        "records that were not read yet are gone from Kafka",
-        f"restore the topic from a copy, or go on with what is left, and raise its retention: {FROM_STATE}",
-        "the range that is gone",
-    ),
-    "changed configuration": Situation(
-        "the life was made for another configuration",
-        f"go back to that configuration, or begin a new life with this one: {FROM_TOPICS}",
-        "publications since the last tick are delivered again, in a new epoch",
-    ),
-}
 
 Verdict = Begin | Continue | Refusal
 

@@ -18,7 +18,8 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,18 @@ def session(engine: Engine) -> SparkSession:
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+@contextmanager
+def brief_session(engine: Engine) -> Iterator[SparkSession]:
+    """A session for one piece of work. It is stopped afterwards, unless it was there before."""
+    before = SparkSession.getActiveSession()
+    spark = session(engine)
+    try:
+        yield spark
+    finally:
+        if before is None:
+            spark.stop()
 
 
 def stack_warning(spark: SparkSession) -> str | None:

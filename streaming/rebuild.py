@@ -38,8 +38,9 @@ from streaming.settings import Settings
 from streaming.swap import Rename, finish, swap
 
 BETWEEN_LOOKS = 0.05
-Fill = Callable[[Settings, str], None]
-"""Archives the whole topic: is called with the settings, of which the lake is empty, and the path of a checkpoint."""
+Fill = Callable[[Settings, str, bool], None]
+"""Archives the whole topic: is called with the settings, of which the lake is empty, the path of a checkpoint, and
+whether to go on behind what the topic has lost."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def rebuild(settings: Settings, fill: Fill, *, force: bool = False, tell: Callab
         _remove(new)
         tell("reading the whole topic into new tables")
         lake = replace(settings.config.lake, path=new.lake)
-        fill(replace(settings, config=replace(settings.config, lake=lake)), new.checkpoint)
+        fill(replace(settings, config=replace(settings.config, lake=lake)), new.checkpoint, force)
         rebuilt = Rebuilt(_counts(where), _counts(new), aside := _aside(where))
         tell(f"setting the old tables aside in {aside}")
         swap(where.journal, _renames(where, new, Path(aside).name))
@@ -83,8 +84,8 @@ def rebuild(settings: Settings, fill: Fill, *, force: bool = False, tell: Callab
 def fill_with(spark: SparkSession, writer: str) -> Fill:
     """Return a function that archives with Spark."""
 
-    def fill(settings: Settings, checkpoint: str) -> None:
-        query = archive_query(spark, settings, writer=writer, checkpoint=checkpoint, trigger=None)
+    def fill(settings: Settings, checkpoint: str, over_gaps: bool) -> None:
+        query = archive_query(spark, settings, writer=writer, checkpoint=checkpoint, trigger=None, over_gaps=over_gaps)
         while query.isActive:
             time.sleep(BETWEEN_LOOKS)
         _raise_failure(query)

@@ -29,11 +29,12 @@ from access.errors import KafkaFailed
 from access.offsets import Partition, topic_spans, trim
 from state.config import Config
 from state.errors import LacunaError
+from state.protocol.commands import Apply
 from state.protocol.control import Offsets
-from streaming.apply import Beginning, Source
+from streaming.apply import Beginning
 from streaming.archive import ArchiveQuery, archive_query, stopped_on_purpose
 from streaming.begin import begin
-from streaming.causes import cause_in, is_passing
+from streaming.causes import cause_in, is_loss, is_passing
 from streaming.evidence import gather
 from streaming.holder import BEAT, Holder, PrefixHeld
 from streaming.paths import absolute
@@ -140,24 +141,27 @@ class Service:
         asked = None if self.holder is None else self.holder.prefix.asked
         if asked is not None and asked.offset > self._asked_before:
             self._asked_before = asked.offset
-            self._apply(asked.command.source)
+            self._apply(asked.command)
         for thread in self._threads:
             if not thread.is_alive() and self._superseded is None:
                 raise JobFailed(f"the thread {thread.name!r} ended. Remedy: start again, and report the log")
         if self._archive is not None:
             self._archive.look()
 
-    def _apply(self, source: Source) -> None:
+    def _apply(self, command: Apply) -> None:
         """Begin a new life, as a command asks for; go on with this one if that cannot be done."""
         assert self.holder is not None and self._router is not None and self._spark is not None
-        self.say(f"beginning a new life, from the {source}")
+        self.say(f"beginning a new life, from the {command.source}")
         _between_batches(self._router)
         self._router.stop()
         config = self.settings.config
         try:
             facts = gather(config, self.holder.prefix, self.engine.partitions)
             beginning = Beginning(self.holder, config, self.engine, facts, self.say)
-            self.settings = beginning.from_state(self._spark) if source == "state" else beginning.from_topics()
+            if command.source == "state":
+                self.settings = beginning.from_state(self._spark)
+            else:
+                self.settings = beginning.from_topics(force=command.force)
             self.say(f"life {self.settings.epoch} has begun")
         except LacunaError as error:
             self.say(f"no new life has begun, and life {self.settings.epoch} goes on: {error}")
@@ -332,10 +336,13 @@ def cause_of(query: StreamingQuery) -> str:
 
 
 def death_of(query: ArchiveQuery) -> Death:
-    """Return why the archive died. What its own function raised is known as it is, anything else by what Spark says."""
+    """Return why the archive died. What its own function raised is known as it is, anything else by what Spark says.
+
+    Of records that are gone the next attempt knows more (`archive.refuse_lost_records`).
+    """
     failure, text = query.failure, _said(query)
     if failure is None:
-        return Death(cause_of(query), text is None or is_passing(text))
+        return Death(cause_of(query), text is None or is_passing(text) or is_loss(text))
     if isinstance(failure, LacunaError):
         return Death(cause_of(query), is_passing_error(failure))
     return Death(cause_in(f"{type(failure).__name__}: {failure}"), passing=True)

@@ -59,7 +59,7 @@ def run(args: Args) -> int:
         try:
             done = apply(config, engine, say, args.source, force=args.force)
         except (Claimed, PrefixHeld):
-            done = _asked(config, Apply(args.source), args.wait)
+            done = _asked(config, Apply(args.source, args.force), args.wait)
     for change in done.changes:
         say(change)
     facts = {"epoch": done.epoch, "changes": done.changes, "refused": []}

@@ -10,7 +10,7 @@ from lacuna.cli.options import Args, Parser, add_config, add_json, show_lines, s
 from lacuna.local import keep_private, spark_jars
 from streaming.life import known
 from streaming.maintenance import maintain
-from streaming.pipeline import Engine, session
+from streaming.pipeline import Engine, brief_session
 from streaming.rebuild import fill_with, rebuild
 
 
@@ -54,11 +54,8 @@ def run(args: Args) -> int:
 def _rebuild(args: Args) -> int:
     settings = known(read_config(args.config))
     say("starting Spark")
-    spark = session(Engine(jars=spark_jars(), partitions=1))
-    try:
+    with brief_session(Engine(jars=spark_jars(), partitions=1)) as spark:
         rebuilt = rebuild(settings, fill_with(spark, settings.config.lake.writer or "rust"), force=args.force, tell=say)
-    finally:
-        spark.stop()
     if args.json:
         show_summary(asdict(rebuilt), "", as_json=True)
     else:

@@ -84,10 +84,13 @@ class Prune(
         return self.links is None or link in self.links
 
 
-class Apply(msgspec.Struct, frozen=True, tag_field="command", tag="apply", forbid_unknown_fields=True):
-    """Begin a new life: from the state of this one, or from the topics."""
+class Apply(
+    msgspec.Struct, frozen=True, tag_field="command", tag="apply", forbid_unknown_fields=True, omit_defaults=True
+):
+    """Begin a new life: from the state of this one, or from the topics; `force`: also if their beginning is gone."""
 
     source: Literal["state", "topics"] = "state"
+    force: bool = False
 
 
 Command = Tick | Rebuild | Prune

@@ -12,9 +12,10 @@ from access.offsets import Span
 from state.config import parse
 from state.protocol.channel import Sender
 from state.protocol.control import Beat, Claim, Life, Lives, Prefix
-from streaming.evidence import SITUATIONS, Begin, Continue, Facts, Held, Mark, Refusal, mark_of, verdict
+from streaming.evidence import Begin, Continue, Facts, Held, Mark, Refusal, mark_of, verdict
 from streaming.life import FORMAT, Stored, stored_of
 from streaming.settings import settle
+from streaming.stops import ROUTER
 from tests.core.histories import config_text
 
 CONFIG = parse(config_text([("b0", "b1")], '"auto"'))
@@ -127,7 +128,7 @@ def test_changed_configuration() -> None:
 
 def test_every_situation_is_caused_by_a_test() -> None:
     """The tests above are these; a new situation needs one too."""
-    assert set(SITUATIONS) == {
+    assert set(ROUTER) == {
         *("restored copy", "checkpoint lost", "Kafka rolled back", "topic made again", "lost range"),
         "changed configuration",
     }

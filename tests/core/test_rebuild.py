@@ -27,11 +27,12 @@ LOG = some_log(30)
 def fill(log: list[Record]) -> Fill:
     """Archive a log without Spark; a folder stands for Spark's checkpoint."""
 
-    def fill(settings: Settings, checkpoint: str) -> None:
+    def fill(settings: Settings, checkpoint: str, over_gaps: bool) -> None:
         where = places(settings, checkpoint)
         prepare(settings, checkpoint)
         Path(checkpoint).mkdir()
-        run(Archive(MarkFiles(where.marks), Direct(where.lake), lambda: False), log, 0)
+        archive = Archive(MarkFiles(where.marks), Direct(where.lake), lambda: False, over_gaps=over_gaps)
+        run(archive, log, 0)
 
     return fill
 
@@ -114,8 +115,8 @@ def test_a_swap_that_was_interrupted_is_finished_by_the_next_command(
 def test_killed_while_it_reads_it_has_changed_nothing(tmp_path: Path) -> None:
     lake = damaged(tmp_path)
 
-    def fail(settings: Settings, checkpoint: str) -> None:
-        fill(LOG)(settings, checkpoint)
+    def fail(settings: Settings, checkpoint: str, over_gaps: bool) -> None:
+        fill(LOG)(settings, checkpoint, over_gaps)
         raise Crash
 
     with pytest.raises(Crash):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from streaming.causes import KNOWN
-from streaming.evidence import SITUATIONS
+from streaming.stops import ARCHIVE, ROUTER
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
 BEGIN, END = "<!-- stops: begin -->\n", "<!-- stops: end -->\n"
@@ -14,9 +14,11 @@ NOTHING = "nothing"
 
 def rows() -> list[tuple[str, str, str, str]]:
     """When, cause, remedy and cost of every stop."""
-    starts = [("at the start", about.cause, about.remedy, about.costs) for about in SITUATIONS.values()]
+    stops = (("the router at its start", ROUTER), ("the archive", ARCHIVE))
+    starts = [(when, *stop) for when, about in stops for stop in about.values()]
     runs = [
-        ("while it runs", known.cause, known.remedy, NOTHING if known.passing else "see the remedy") for known in KNOWN
+        ("the router while it runs", known.cause, known.remedy, NOTHING if known.passing else "see the remedy")
+        for known in KNOWN
     ]
     return starts + runs
 

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import TimestampType
 
 from access.offsets import trim
-from state.errors import InvariantError, LacunaError, StateError
+from state.errors import LacunaError, StateError
 from state.storage.rows import TABLES
 from streaming import lake
 from streaming.archive import ArchiveQuery, archive_query, places, stopped_on_purpose
@@ -219,7 +219,7 @@ def test_an_archive_is_started_again_after_a_passing_error_of_the_lake(
     monkeypatch.setattr(lake.RustWriter, "append", fragile)
     bench.add(some_log(20, seed=6))
     said: list[str] = []
-    service = Service(bench.settings, Engine(), router=False, say=said.append)
+    service = Service(bench.settings, Engine(), say=said.append)
     service.start()
     try:
         service.wait(lambda: service.degraded is not None)
@@ -235,7 +235,7 @@ def test_an_archive_is_started_again_after_a_passing_error_of_the_lake(
 
 def test_what_another_attempt_cannot_mend_stops_the_job(bench: Bench) -> None:
     bench.add([(0, 0, value_of(7, "a>b", 1, "routes", 1)), (0, 1, value_of(7, "a>b", 3, "routes", 1))])
-    service = Service(bench.settings, Engine(), router=False)
+    service = Service(bench.settings, Engine())
     service.start()
     with pytest.raises(JobFailed, match="the archive stopped: the channel a>b of epoch 7 jumps from frame 1 to 3"):
         service.wait(lambda: False)
@@ -290,10 +290,8 @@ def test_a_gap_stops_with_its_message(bench: Bench) -> None:
     bench.add([(0, 0, value_of(7, "a>b", 1, "routes", 1)), (0, 1, value_of(7, "a>b", 3, "routes", 1))])
     for writer in ("rust", "spark"):
         query = bench.run(writer)
-        assert isinstance(query.failure, InvariantError)
-        assert "state.errors.InvariantError: the channel a>b of epoch 7 jumps from frame 1 to 3" in str(
-            query.exception()
-        )
+        assert isinstance(query.failure, StateError)
+        assert "state.errors.StateError: the channel a>b of epoch 7 jumps from frame 1 to 3" in str(query.exception())
     assert sum(table_counts(bench.where.lake).values()) == 0
 
 

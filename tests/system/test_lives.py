@@ -1,39 +1,25 @@
-"""One life after another, on real Kafka and Spark: copies, losses, a second router, foreign records; remedies followed.
+"""One life after another, in processes of their own: a second router, foreign records, a kill, a change while it runs.
 
-One system goes through all of it, because every start of Spark costs half a minute here. What each situation is, is
-tested without Spark in `tests/core/test_evidence.py`.
+What stops a start, and its remedy, is tested in `tests/spark/test_remedies.py`.
 """
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kafka import KafkaProducer
 
 from access.control import ControlLog
 from access.topics import ensure_topics
-from producers.sender import Sender
 from streaming.life import Folder
-from tests.core.oracle import Oracle
-from tests.system.live import PROGRAM, Job, infra, read_topic, text_at, wait_until
+from tests.system.live import PROGRAM, Job, text_at, wait_until
+from tests.system.owed import History, archived, delivered
 
 pytestmark = pytest.mark.system
-
-AT = {"price": 1.0, "volume": 1, "symbol": "IBM"}
-Delivered = tuple[str, str, str, str]
-
-
-@pytest.fixture(scope="module")
-def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    home = str(tmp_path_factory.mktemp("kafka"))
-    yield infra("infra.kafka", "start", "--home", home, "--port", "0")["bootstrap"]
-    infra("infra.kafka", "stop", "--home", home)
 
 
 @pytest.fixture
@@ -44,53 +30,8 @@ def job(tmp_path: Path, bootstrap: str) -> Iterator[Job]:
     made.kill()
 
 
-class History:
-    """The events that clients sent, and the deliveries that they are owed."""
-
-    def __init__(self, job: Job) -> None:
-        self._job, self._oracle = job, Oracle({"symbol"})
-        self.owed: list[Delivered] = []
-
-    def subscribe(self, broker: str, id: str) -> None:
-        self._send({"kind": "subscribe", "broker": broker, "client": f"at {broker}", "id": id, "where": {}})
-
-    def publish(self, broker: str, *ids: str) -> None:
-        for id in ids:
-            self._send({"kind": "publish", "broker": broker, "id": id, "at": AT})
-
-    def _send(self, event: dict[str, Any]) -> None:
-        with Sender(self._job.config) as sender:
-            sender.send(event["kind"], event["broker"], {k: v for k, v in event.items() if k not in ("kind", "broker")})
-        self.owed += self._oracle.take(event)
-
-
-def delivered(job: Job) -> dict[int, list[Delivered]]:
-    """Deliveries by epoch, without repeats, as a client reads them."""
-    marks: dict[tuple[int, str], int] = {}
-    found: dict[int, list[Delivered]] = {}
-    for record in read_topic(job.config.kafka.bootstrap, job.topic("deliveries")):
-        d = json.loads(record.value)
-        if d["seq"] > marks.get((d["epoch"], d["channel"]), 0):
-            marks[d["epoch"], d["channel"]] = d["seq"]
-            one = (d["broker"], d["client"], d["subscription"], d["publication"])
-            found.setdefault(d["epoch"], []).append(one)
-    return found
-
-
-def refused(job: Job) -> str:
-    """Start the job, which must be refused; what it says."""
-    job.start("--tick", "1", wait=False)
-    return job.ended()
-
-
-def restore(job: Job, copy: Path) -> None:
-    for name in ("checkpoint", "lake"):
-        shutil.rmtree(job.home / name)
-        shutil.copytree(copy / name, job.home / name)
-
-
 def test_one_life_after_another(job: Job, tmp_path: Path) -> None:
-    history = History(job)
+    history = History(job.config)
     for k, broker in enumerate(("oslo", "rome", "praha", "wien")):
         history.subscribe(broker, f"s{k}")
     for broker in ("oslo", "praha", "rome"):
@@ -99,18 +40,15 @@ def test_one_life_after_another(job: Job, tmp_path: Path) -> None:
     check_all_subscriptions_were_in_force(job, history)
     check_a_second_router_is_refused(job, tmp_path / "elsewhere")
     check_foreign_records_are_rejects(job, history)
-    check_a_restored_copy_goes_on_by_the_remedy(job, history, tmp_path / "copy")
-    check_a_lost_checkpoint_goes_on_by_the_remedy(job, history)
     check_a_running_system_begins_a_new_life(job, history)
+    check_a_killed_machine_goes_on_by_the_remedy(job, history)
     assert job.terminate() == 0
 
 
 def check_all_subscriptions_were_in_force(job: Job, history: History) -> None:
     """Before the first publication was routed, although both were in the topics already, across two regions."""
     job.archive_settled()
-    assert sorted(delivered(job)[1]) == sorted(history.owed)
-    table = [(r["broker"], r["client"], r["subscription"], r["publication"]) for r in job.rows("deliveries")]
-    assert sorted(table) == sorted(history.owed)
+    assert sorted(delivered(job.config)[1]) == archived(job.config)[1] == sorted(history.owed)
     assert {(row["epoch"], row["batch"]) for row in job.rows("decisions")} == {(1, -2)}, "fed, not routed"
 
 
@@ -137,79 +75,43 @@ def check_foreign_records_are_rejects(job: Job, history: History) -> None:
     producer.close()
     history.publish("rome", "after the garbage")
     job.archive_settled()
-    assert sorted(delivered(job)[1]) == sorted(history.owed)
+    assert sorted(delivered(job.config)[1]) == sorted(history.owed)
     rows = {(row["topic"], row["rule"]) for row in job.rows("rejects")}
     assert rows == {(job.topic(topic), "foreign") for topic in ("links", "records", "control")}
-    assert job.terminate() == 0
 
 
-def check_a_restored_copy_goes_on_by_the_remedy(job: Job, history: History, copy: Path) -> None:
-    """After the copy was made, a client subscribed and a publication was delivered: the copy knows nothing of both."""
-    for name in ("checkpoint", "lake"):
-        shutil.copytree(job.home / name, copy / name)
-    job.start("--tick", "1")
-    history.subscribe("paris", "after the copy")
-    job.settle()
-    history.publish("praha", "after the copy")
-    job.archive_settled()
-    assert job.terminate() == 0
-    before = sorted(history.owed)
-    assert sorted(delivered(job)[1]) == before
-    restore(job, copy)
-    message = refused(job)
-    assert "the checkpoint is an older copy" in message and "Remedy" in message and "lacuna apply" in message
-    plan = job.apply("--dry-run")
-    assert plan["epoch"] == 2 and "delivered again" in plan["changes"][1]
+def check_a_running_system_begins_a_new_life(job: Job, history: History) -> None:
+    """Asked by a command, in the session that runs: nothing is lost, nothing comes twice."""
+    before = delivered(job.config)
     assert job.apply()["epoch"] == 2
-    job.start("--tick", "1")
-    job.settle()
-    history.publish("oslo", "after the remedy")
+    history.publish("praha", "after the command")
+    wait_until(lambda: len(job.committed("router")) > 0, "the new life has committed a batch")
     job.archive_settled()
-    now = delivered(job)
-    assert sorted(now[1]) == before, "the first life is as it was"
-    again = [delivery for delivery in before if delivery[3] == "after the copy"]
-    late = [delivery for delivery in history.owed if delivery[3] == "after the remedy"]
-    assert sorted({*again, *now[2]}) == sorted({*again, *late}) and set(late) <= set(now[2])
-    check_rows(job, now)
+    now = delivered(job.config)
+    late = [delivery for delivery in history.owed if delivery[3] == "after the command"]
+    assert now == before | {2: now[2]} and sorted(now[2]) == sorted(late)
+    check_rows(job)
 
 
-def check_rows(job: Job, now: dict[int, list[Delivered]]) -> None:
-    """The table holds the deliveries of every life, each once."""
-    for epoch, deliveries in now.items():
-        rows = [row for row in job.rows("deliveries") if row["epoch"] == epoch]
-        table = [(r["broker"], r["client"], r["subscription"], r["publication"]) for r in rows]
-        assert sorted(table) == sorted(deliveries), epoch
-
-
-def check_a_lost_checkpoint_goes_on_by_the_remedy(job: Job, history: History) -> None:
-    """The machine's folder is gone but for the lake; the topics and the last tick are enough."""
+def check_a_killed_machine_goes_on_by_the_remedy(job: Job, history: History) -> None:
+    """kill -9, and the folder is gone but for the lake and the archive's part: topics and the last tick are enough."""
     with ControlLog(job.config.kafka.bootstrap, job.config.kafka.prefix) as control:
         wait_until(lambda: (beat := control.read().beat) is not None and beat.epoch == 2 and beat.batch > 0, "a tick")
     job.kill()
-    before = {epoch: sorted(found) for epoch, found in delivered(job).items()}
+    before = {epoch: sorted(found) for epoch, found in delivered(job.config).items()}
     shutil.rmtree(job.home / "checkpoint" / "lives")
-    message = refused(job)
-    assert "the router's checkpoint is not here" in message and "apply --from topics" in message
     assert job.apply("--from", "topics")["epoch"] == 3
     job.start("--tick", "1")
     job.settle()
     history.publish("rome", "after the loss")
     job.archive_settled()
-    now = delivered(job)
+    now = delivered(job.config)
     assert {epoch: sorted(now[epoch]) for epoch in before} == before
     late = {delivery for delivery in history.owed if delivery[3] == "after the loss"}
     assert late <= set(now[3]) <= set(history.owed), "all that is owed now; the rest came again"
-    check_rows(job, now)
+    check_rows(job)
 
 
-def check_a_running_system_begins_a_new_life(job: Job, history: History) -> None:
-    """Asked by a command, in the session that runs: nothing is lost, nothing comes twice."""
-    before = delivered(job)
-    assert job.apply()["epoch"] == 4
-    history.publish("praha", "after the command")
-    wait_until(lambda: len(job.committed("router")) > 0, "the new life has committed a batch")
-    job.archive_settled()
-    now = delivered(job)
-    late = [delivery for delivery in history.owed if delivery[3] == "after the command"]
-    assert now == before | {4: now[4]} and sorted(now[4]) == sorted(late)
-    check_rows(job, now)
+def check_rows(job: Job) -> None:
+    """The table holds the deliveries of every life, each once."""
+    assert archived(job.config) == {epoch: sorted(found) for epoch, found in delivered(job.config).items()}
