@@ -132,8 +132,7 @@ def verdict(facts: Facts) -> Verdict:
     if unknown:
         return Refusal("Kafka rolled back", f"{facts.folder}: the life {unknown[-1]} was never announced in control")
     if epoch not in facts.lives:
-        older = [e for e in facts.lives if e < epoch]
-        situation = "restored copy" if older else "checkpoint lost"
+        situation = "restored copy" if committed else "checkpoint lost"
         return Refusal(situation, f"{facts.folder}: the life {epoch} was announced, and is not in this folder")
     return _of_life(facts, epoch) or Continue(epoch, removes=_leftovers(facts, epoch))
 
