@@ -11,6 +11,7 @@
     epoch, why    its number, and the reason for its beginning
     earlier       the epochs of the lives before it
     identity      everything of the configuration that the stored state depends on
+    words         the same in the words of the configuration file, for people
     regions       how the overlay was cut: names, Spark keys, brokers. "auto" is resolved only here, so that another
                   machine with other cores goes on with the same regions
     links         the partition of each channel of the topic `links`
@@ -37,6 +38,8 @@ from pyarrow import fs
 from state.config import Config
 from state.errors import StateError
 from state.protocol.control import Offsets
+from state.routing.link import Setup
+from state.routing.rangetold import grid_of
 from state.storage.codec import describe
 from streaming.paths import file_system, refusals
 from streaming.settings import Part, Settings
@@ -66,6 +69,7 @@ class Stored(msgspec.Struct, forbid_unknown_fields=True):
     earlier: list[int] = []
     starts: Offsets = {}
     seeded: bool = False
+    words: dict[str, str] = {}
 
 
 class Sent(msgspec.Struct, array_like=True):
@@ -90,6 +94,25 @@ def identity(config: Config, partitions: int) -> dict[str, Any]:
     }
 
 
+def words(config: Config) -> dict[str, str]:
+    """Return what the stored state depends on, in the words of the configuration file."""
+    found = {"space": ", ".join(attribute.name for attribute in config.space.attributes)}
+    for a in config.space.attributes:
+        domain = ", ".join(a.values) if a.kind == "category" else f"{a.value(a.low)} to {a.value(a.high)}"
+        found[f"space.{a.name}"] = f"{a.kind}, {domain}"
+    directions = sorted(config.overlay.directions())
+    found["overlay.links"] = ", ".join(f"{a}-{b}" for a, b in directions if a < b)
+    found["routing.remember"] = f"{config.remember / 1e6:g}"
+    return found | {f"the strategy of {a}>{b}": _strategy(config.setup(a, b)) for a, b in directions}
+
+
+def _strategy(setup: Setup) -> str:
+    spec = setup.spec
+    parameters = [f"{key} = {value}" for key, value in (*spec.parameters, ("covering", spec.covering))]
+    cells = [f"cells {grid_of(setup.space, spec)}"] if spec.by_ranges else []
+    return ", ".join([spec.name, *parameters, *cells])
+
+
 def stored_of(settings: Settings, partitions: int, why: str, topics: Mapping[str, str], *, seeded: bool) -> Stored:
     """Return the file of a new life."""
     return Stored(
@@ -105,6 +128,7 @@ def stored_of(settings: Settings, partitions: int, why: str, topics: Mapping[str
         earlier=sorted(settings.earlier),
         starts=settings.starts,
         seeded=seeded,
+        words=words(settings.config),
     )
 
 
@@ -116,15 +140,20 @@ def difference(
     wanted = identity(config, int(there["partitions"]) if partitions is None else partitions)
     for key in wanted:
         if key not in besides and there.get(key) != wanted[key]:
-            return _difference(there.get(key), wanted[key], key)
+            return _difference(stored.words, words(config)) if key == "brokers" else _changed(key, there, wanted)
     return None
 
 
-def _difference(stored: object, wanted: object, key: str) -> str:
-    if key == "brokers" and isinstance(stored, list) and isinstance(wanted, list):
-        gone, new = sorted(set(stored) - set(wanted)), sorted(set(wanted) - set(stored))
-        return f"stored {gone[:1] or 'nothing'}, configured {new[:1] or 'nothing'} ({len(gone)} and {len(new)} differ)"
-    return f"{key} was {stored!r} and is {wanted!r}"
+def _difference(there: Mapping[str, str], wanted: Mapping[str, str]) -> str:
+    changed = [key for key in sorted({*there, *wanted}) if there.get(key) != wanted.get(key)]
+    if not there or not changed:
+        return "its space, links or strategies"
+    more = f"; {len(changed) - 1} more differ" if len(changed) > 1 else ""
+    return _changed(changed[0], there, wanted) + more
+
+
+def _changed(key: str, there: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+    return f"{key} was {there.get(key, 'not there')}, and is {wanted.get(key, 'not there')}"
 
 
 class Folder:

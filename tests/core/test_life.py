@@ -127,13 +127,17 @@ def test_a_path_may_be_an_address(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (config_text(LINKS, '"flood"'), "flood"),
-        (config_text([("b0", "b2")], '"auto"'), "b0>b1"),
-        (config_text(LINKS, '"auto"').replace("high = 7", "high = 8"), "[0,8]"),
-        (config_text(LINKS, '"auto"') + "remember = 5\n", "remember=5000000"),
-        (config_text(LINKS, '"auto"') + '[kafka]\nprefix = "other"\n', "prefix was 'lacuna' and is 'other'"),
-        (config_text(LINKS, '"auto"', regions="2"), "overlay.regions was 'auto' and is 2"),
-        (config_text(LINKS, '"auto"', regions='[["b0", "b1"]]'), "overlay.regions was 'auto' and is [['b0', 'b1']]"),
+        (config_text(LINKS, '"flood"'), "the strategy of b0>b1 was auto, covering = lazy, and is flood, "),
+        (config_text([("b0", "b2")], '"auto"'), "overlay.links was b0-b1, and is b0-b2; 4 more differ"),
+        (
+            config_text(LINKS, '"auto"').replace("high = 7", "high = 8"),
+            "space.x was int, 0 to 7, and is int, 0 to 8; 1",
+        ),
+        (config_text(LINKS, '"auto"').replace("x = {", "z = {"), "space was x, y, colour, and is z, y, colour; 2 more"),
+        (config_text(LINKS, '"auto"') + "remember = 5\n", "routing.remember was 86400, and is 5"),
+        (config_text(LINKS, '"auto"') + '[kafka]\nprefix = "other"\n', "prefix was lacuna, and is other"),
+        (config_text(LINKS, '"auto"', regions="2"), "overlay.regions was auto, and is 2"),
+        (config_text(LINKS, '"auto"', regions='[["b0", "b1"]]'), "overlay.regions was auto, and is [['b0', 'b1']]"),
     ],
 )
 def test_a_changed_configuration_is_refused(tmp_path: Path, text: str, says: str) -> None:
@@ -148,7 +152,7 @@ def test_another_number_of_partitions_is_a_difference(tmp_path: Path) -> None:
     write_life(config)
     stored = Folder(config.lake.checkpoint).read(1)
     assert difference(stored, config, 2) is None and difference(stored, config) is None
-    assert difference(stored, config, 4) == "partitions was 2 and is 4"
+    assert difference(stored, config, 4) == "partitions was 2, and is 4"
     assert difference(stored, config, 4, besides=("partitions",)) is None
 
 
