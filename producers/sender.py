@@ -10,6 +10,9 @@ so that memory stays bounded however fast events come. No failure is lost:
     failed otherwise                                 the next `send`, `flush` or `close` raises it
     not confirmed at the end                         `flush` and `close` raise it, together with all the others
 
+Subscribe and unsubscribe are two topics, and Kafka keeps no order between topics. So a request waits until an earlier
+one of the same subscription on the other topic is confirmed: they arrive in the order in which they were sent.
+
 If Kafka refused an event (rather than being late), the order of what follows is no longer certain: all later sends
 fail too, until a new sender is made.
 """
@@ -38,7 +41,7 @@ from producers.compose import Clock, Composer, micros
 from state.config import Config
 from state.errors import LacunaError
 from state.protocol.events import EventKind
-from state.protocol.messages import Headers
+from state.protocol.messages import Headers, Name
 from state.protocol.notices import Notice
 from state.protocol.topics import Topics
 
@@ -164,6 +167,7 @@ class Sender:
         self._window = window
         self._lock = Lock()
         self._unconfirmed: deque[Sent] = deque()
+        self._requests: dict[Name, Sent] = {}  # the last one of each subscription, as long as it is not confirmed
         self._producer = connect_producer(self._bootstrap, deadline)
 
     def send(self, kind: EventKind, broker: str, fields: Mapping[str, Any], headers: Headers = ()) -> Sent:
@@ -180,9 +184,20 @@ class Sender:
                 waiting, event = len(self._unconfirmed), f"{kind} {fields.get('id')!r}"
                 raise NotSent(self._bootstrap, topic, broker, event=event, waiting=waiting, deadline=self._deadline)
             sent = Sent(self._bootstrap, topic, broker, value)
+            if kind != "publish":
+                self._keep_order(sent, Name(broker, str(fields.get("client")), str(fields.get("id"))))
             sent.put(self._producer, self._deadline, headers)
             self._unconfirmed.append(sent)
         return sent
+
+    def _keep_order(self, sent: Sent, name: Name) -> None:
+        """Wait for an earlier request of the same subscription on the other topic."""
+        before = self._requests.get(name)
+        if before is not None and before.topic != sent.topic:
+            _wait(before, self._deadline)
+        self._requests[name] = sent
+        if len(self._requests) > self._window:
+            self._requests = {name: sent for name, sent in self._requests.items() if sent.future and not sent.done}
 
     def repeat(self, sent: Sent, ack: str) -> Sent:
         """Send a subscribe or unsubscribe once more, the same but for its `ack`."""

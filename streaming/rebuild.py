@@ -88,6 +88,7 @@ def fill_with(spark: SparkSession, writer: str) -> Fill:
         query = archive_query(spark, settings, writer=writer, checkpoint=checkpoint, trigger=None, over_gaps=over_gaps)
         while query.isActive:
             time.sleep(BETWEEN_LOOKS)
+        query.stop()
         _raise_failure(query)
 
     return fill

@@ -64,6 +64,7 @@ class Bench:
         """Archive what is in the topic; the query has ended when this returns."""
         query = self.start(writer, trigger=None, **options)
         wait_for(lambda: not query.isActive)
+        query.stop()
         return query
 
     def done(self, writer: str | Writer, **options: Any) -> None:

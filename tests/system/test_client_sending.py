@@ -6,6 +6,7 @@ All on a real Kafka, which is frozen, stopped, or made to refuse.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import secrets
 import threading
@@ -50,6 +51,24 @@ def small(text: str) -> Config:
 
 
 # Futures, callbacks, batches
+
+
+def test_requests_of_one_subscription_arrive_in_the_order_in_which_they_were_sent(config: Config) -> None:
+    """On two topics, between which Kafka keeps no order; the router goes by the time at which Kafka took them."""
+    with Client(config, broker="oslo", name="ann") as ann:
+        for k in range(200):
+            ann.subscribe(f"s{k}", {})
+            if k % 3 == 0:
+                ann.unsubscribe(f"s{k}")
+                ann.subscribe(f"s{k}", {"price": [1, 2]})
+    topics = Topics(config.kafka.prefix)
+    logs = [log_of(config.kafka, topic) for topic in (topics.subscribe, topics.unsubscribe)]
+    both = [(record.timestamp, json.loads(record.value)) for log in logs for record in log]
+    arrived = sorted(both, key=lambda one: one[0])
+    revisions: dict[str, list[int]] = {}
+    for _, event in arrived:
+        revisions.setdefault(event["id"], []).append(event["rev"])
+    assert len(arrived) == 200 + 2 * 67 and all(found == sorted(found) for found in revisions.values())
 
 
 def test_what_was_sent_can_be_waited_for(config: Config) -> None:
