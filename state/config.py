@@ -106,6 +106,8 @@ class Config:
     remember: int = DAY
     kafka: Kafka = Kafka()
     lake: Lake = Lake()
+    text: str = field(default="", compare=False, repr=False)
+    """The TOML that this was read from, so that a life can keep it."""
 
     def __post_init__(self) -> None:
         _check_ranges(self)
@@ -153,6 +155,7 @@ def parse(text: str, *, routing: bool = True) -> Config:
         remember=_remember(given.get("remember", DAY // SECOND)),
         kafka=_kafka(_section(tables, "kafka")),
         lake=_lake(_section(tables, "lake")),
+        text=text,
     )
 
 
@@ -220,10 +223,33 @@ def _attribute(name: str, given: object) -> Attribute:
     if not name.strip():
         raise ConfigError(where, name, "an attribute needs a name", "give it one")
     if kind == "category":
-        _refuse_unknown(given, ("kind", "values"), f"{where}.")
-        return _category(name, given.get("values"), where)
-    _refuse_unknown(given, ("kind", "low", "high"), f"{where}.")
-    return _interval(name, cast(Kind, kind), given, where)
+        _refuse_unknown(given, ("kind", "values", "renamed", "default"), f"{where}.")
+        return _with_default(_renamed(_category(name, given.get("values"), where), given, where), given, where)
+    _refuse_unknown(given, ("kind", "low", "high", "default"), f"{where}.")
+    return _with_default(_interval(name, cast(Kind, kind), given, where), given, where)
+
+
+def _with_default(attribute: Attribute, given: Mapping[str, Any], where: str) -> Attribute:
+    """The attribute with the value of publications that do not name it."""
+    if "default" not in given:
+        return attribute
+    try:
+        return replace(attribute, default=attribute.key(_plain(given["default"])))
+    except ValueRefused as error:
+        raise ConfigError(f"{where}.default", given["default"], str(error), "write a value of the domain") from None
+
+
+def _renamed(attribute: Attribute, given: Mapping[str, Any], where: str) -> Attribute:
+    """The category with the names that its values had before."""
+    names = given.get("renamed", {})
+    if not isinstance(names, Mapping) or not all(isinstance(new, str) for new in names.values()):
+        raise ConfigError(f"{where}.renamed", names, "it gives old names their new ones", 'write { old = "new" }')
+    for old, new in names.items():
+        if old in attribute.values:
+            raise ConfigError(f"{where}.renamed", old, "the old name is still a value", "leave it out of one of them")
+        if new not in attribute.values:
+            raise ConfigError(f"{where}.renamed", new, "the new name is no value", f"add it to {where}.values")
+    return replace(attribute, renamed=tuple(names.items()))
 
 
 def _category(name: str, values: object, where: str) -> Attribute:

@@ -174,6 +174,15 @@ class Attribute:
     """Learned cells (see `cells`): the first key of each but the first."""
     selectivity: float | None = None
     """Learned: the share of publications that a subscription asks for in this attribute alone."""
+    default: int | None = None
+    """The key of a publication that does not name the attribute; None: it must."""
+    renamed: tuple[tuple[str, str], ...] = ()
+    """Values that a category had under another name, and the names that they have now."""
+
+    @property
+    def domain(self) -> tuple[str, Kind, int, int, tuple[str, ...]]:
+        """Name, kind and values: everything that keys depend on."""
+        return self.name, self.kind, self.low, self.high, self.values
 
     def key(self, value: object) -> int:
         """The key of `value`, or `ValueRefused` if it is of the wrong type or outside the domain."""
@@ -254,7 +263,8 @@ class Attribute:
 
     @cached_property
     def _positions(self) -> dict[str, int]:
-        return {value: i for i, value in enumerate(self.values)}
+        now = {value: i for i, value in enumerate(self.values)}
+        return now | {old: now[new] for old, new in self.renamed}
 
     def value(self, key: int) -> int | float | str:
         """The value of a key of the domain; the inverse of `key`."""
@@ -370,12 +380,18 @@ class Space:
         return tuple(a.low for a in self.attributes), tuple(a.high + 1 for a in self.attributes)
 
     def point(self, at: Mapping[str, object]) -> Corner:
-        """The keys of a publication, which must name every attribute and no other."""
+        """The keys of a publication, which must name every attribute that has no default, and no other."""
         if at.keys() != self.names:
-            self._refuse_unknown(at)
-            lacking = next(a.name for a in self.attributes if a.name not in at)
-            raise ValueRefused("attribute", f"the publication does not name {lacking}")
+            return self._completed(at)
         return tuple([a.key(at[a.name]) for a in self.attributes])
+
+    def _completed(self, at: Mapping[str, object]) -> Corner:
+        self._refuse_unknown(at)
+        keys = [a.key(at[a.name]) if a.name in at else a.default for a in self.attributes]
+        if None in keys:
+            lacking = next(a.name for a in self.attributes if a.name not in at and a.default is None)
+            raise ValueRefused("attribute", f"the publication does not name {lacking}")
+        return tuple(key for key in keys if key is not None)
 
     def sides(self, where: Mapping[str, object]) -> Sides:
         """Return the keys that an object of ranges asks for in each attribute; one not named is unconstrained."""
@@ -392,6 +408,10 @@ class Space:
                 known = ", ".join(a.name for a in self.attributes)
                 hint = nearest(name, self.names)
                 raise ValueRefused("attribute", f"{shown(name)} is not an attribute of the space ({known}){hint}")
+
+    def is_same(self, other: Space) -> bool:
+        """Return whether both have the same keys for the same values, whatever was learned or is the default."""
+        return [a.domain for a in self.attributes] == [a.domain for a in other.attributes]
 
     def describe(self, lo: Corner, hi: Corner) -> dict[str, list[int | float | str]]:
         """A box as a person would write it: a valid `where` that names every attribute."""

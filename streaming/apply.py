@@ -1,10 +1,13 @@
-"""A new life, with the configuration as it is: the remedy of most refusals (`evidence`).
+"""A new life, with the configuration as it is or with another: the remedy of most refusals, and the way to change.
 
     from the state     the regions as of the last committed batch, joined, and the letters that were under way between
                        them, taken until nothing is under way; the new life begins at the offsets behind that batch
     from the topics    the requests in the topics, up to the last tick (`begin.fed_from_topics`)
 
     hold the prefix ─▶ finish a planned batch ─▶ read, join, drain ─▶ write the folder ─▶ announce = commit ─▶ prologue
+
+If nothing but the regions and the number of partitions has changed, brokers are kept as they are. With any other change
+what stands is fed to the new overlay (`state.routing.carry`), and what does not fit it is refused.
 
 A stopped system is held for as long as that takes. On a running one the holder does it (`service`), when a command in
 the control topic asks for it: its query stops between two batches, and the next one is that of the new life.
@@ -20,123 +23,161 @@ wrote, and publications after the copy are delivered again in the new epoch.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pyspark.sql import SparkSession
 
 from access.control import ControlLog
 from access.offsets import Span
 from access.tails import records_between
-from state.config import Config
+from state.config import Config, parse
 from state.errors import LacunaError, StateError
 from state.protocol.arrivals import RANKS, Arrival, Channel, merge
+from state.protocol.commands import Apply
 from state.protocol.control import Offsets
 from state.protocol.frame import Frame, Letter, letter_of, read
+from state.routing.carry import Inherited
 from state.routing.region import Region
 from state.storage.store import Store
 from streaming.begin import Say, announce_life, fed_from_topics, new_life
 from streaming.evidence import Facts, Held, gather
 from streaming.holder import Holder
-from streaming.life import Folder, difference, seed_of
+from streaming.life import Folder, Stored, difference, differences, seed_of, words
 from streaming.pipeline import INPUTS, Engine, brief_session, router_query
 from streaming.settings import Part, Settings
 from streaming.whole import DRAINED, Whole
 
-Source = Literal["state", "topics"]
 EVENTS = ("subscribe", "unsubscribe", "publish")
 """The topics that clients write."""
 BY_TOPICS = "Remedy: lacuna apply --from topics"
 KEPT = ("partitions", "overlay.regions")
-"""What may differ between the configurations of two lives of which the second begins from the state of the first."""
+"""What may differ between the configurations of two lives of which the second keeps the brokers of the first."""
+MOST_REFUSED = 20
+"""Refusals that are shown."""
 
 
 @dataclass(frozen=True)
 class Applied:
-    """The result: the epoch of the new life, and what is done for it, in sentences."""
+    """The result: the epoch of the new life, what is done for it, and what cannot be, in sentences."""
 
     epoch: int
     changes: list[str]
+    refused: list[str] = field(default_factory=list)
 
 
-def plan(config: Config, engine: Engine, source: Source) -> Applied:
+def plan(config: Config, engine: Engine, command: Apply, say: Say) -> Applied:
     """Return what `apply` would do. Nothing is changed, and the system may run."""
     with ControlLog(config.kafka.bootstrap, config.kafka.prefix) as control:
-        return planned(config, source, gather(config, control.read(), engine.partitions))
+        facts = gather(config, control.read(), engine.partitions)
+    found = planned(config, command, facts)
+    if command.source == "topics" or not is_fed(facts, config, command):
+        return found
+    say("starting Spark, to see what stands")
+    with brief_session(engine) as spark:
+        what = Beginning(None, config, engine, facts, say, command).inherited(spark)
+    return _with_subscriptions(found, what)
 
 
-def planned(config: Config, source: Source, facts: Facts) -> Applied:
-    """Return what is to be done in a situation. Raises `LacunaError` if it cannot be done."""
+def planned(config: Config, command: Apply, facts: Facts) -> Applied:
+    """Return what is to be done in a situation, as far as that is known without the state.
+
+    Raises `LacunaError` if it cannot be done.
+    """
     epoch = facts.highest + 1
-    if source == "topics":
+    if command.source == "topics":
         beat = facts.prefix.beat
         since = "the last tick" if beat is not None and beat.offsets else "the first that is there"
         return Applied(
             epoch, [f"life {epoch} begins from the topics", f"publications since {since} are delivered again"]
         )
-    left, held = life_to_leave(facts, config)
+    left, held = life_to_leave(facts)
     changes = [f"life {epoch} begins from life {left}, as it was after batch {held.committed}"]
+    changes += differences(held.stored.words, words(config)) if held.stored.words else []
     if facts.last_seen(left) > held.planned:
         changes.append(f"publications after batch {held.committed} are delivered again")
     return Applied(epoch, changes + [f"lost: {each}" for each in losses(facts, held)])
 
 
-def apply(config: Config, engine: Engine, say: Say, source: Source, *, force: bool) -> Applied:
-    """Begin a new life of a stopped system. `force` begins from topics of requests whose beginning is gone."""
+def _with_subscriptions(found: Applied, what: Inherited) -> Applied:
+    moved = [f"{what.moved:,} subscriptions move to another broker"] if what.moved else []
+    fed = f"{len(what.requests):,} subscriptions are decided again"
+    return replace(found, changes=[*found.changes, fed, *moved], refused=what.refused)
+
+
+def apply(config: Config, engine: Engine, say: Say, command: Apply) -> Applied:
+    """Begin a new life of a stopped system. Raises `LacunaError`, and changes nothing, if that is refused."""
     holder = Holder(config, say)
     try:
         facts = gather(config, holder.watch(), engine.partitions)
-        done = planned(config, source, facts)
-        if source == "topics":
-            settings = Beginning(holder, config, engine, facts, say).from_topics(force=force)
+        beginning = Beginning(holder, config, engine, facts, say, command)
+        done = planned(config, command, facts)
+        if command.source == "topics":
+            settings = beginning.from_topics()
         else:
             say("starting Spark")
             with brief_session(engine) as spark:
-                settings = Beginning(holder, config, engine, facts, say).from_state(spark)
+                settings = beginning.from_state(spark)
         holder.release(settings.epoch, -1, settings.starts)
-        return done
+        return done if beginning.carried is None else _with_subscriptions(done, beginning.carried)
     finally:
         holder.close()
 
 
 @dataclass
 class Beginning:
-    """The making of one life after others."""
+    """The making of one life after others. Without a holder, it is only looked what there would be to do."""
 
-    holder: Holder
+    holder: Holder | None
     config: Config
     engine: Engine
     facts: Facts
     say: Say
+    command: Apply
+    carried: Inherited | None = None
 
-    def from_topics(self, *, force: bool = False) -> Settings:
+    def from_topics(self) -> Settings:
         """Begin a life from the requests in the topics. Return its settings."""
-        settings = new_life(self.config, self.engine, self.facts)
-        whole, starts = fed_from_topics(settings, self.facts, self.say, force=force)
+        settings = new_life(self.config, self.engine, self.facts, self.command.moves)
+        whole, starts = fed_from_topics(settings, self.facts, self.say, force=self.command.force)
         return self._announce(replace(settings, starts=starts), whole, "apply, from the topics")
 
     def from_state(self, spark: SparkSession) -> Settings:
         """Begin a life from the state of the newest one in the folder. Return its settings."""
-        epoch, held = life_to_leave(self.facts, self.config)
-        settings = new_life(self.config, self.engine, self.facts)
+        epoch, held = life_to_leave(self.facts)
+        settings = new_life(self.config, self.engine, self.facts, self.command.moves)
         held = self._finished(spark, epoch, held)
         whole = self._drained(spark, settings, epoch, held)
+        if is_fed(self.facts, self.config, self.command):
+            self.carried = whole.inherited(self.config, self.command.moves)
+            _refuse(self.carried.refused)
+            self.say(f"deciding {len(self.carried.requests):,} subscriptions again")
+            whole.change(settings, self.carried)
         return self._announce(replace(settings, starts=starts_of(self.facts, held)), whole, f"apply, from life {epoch}")
 
+    def inherited(self, spark: SparkSession) -> Inherited:
+        """Return what stands, as it would be carried over. Nothing changes."""
+        epoch, held = life_to_leave(self.facts)
+        settings = new_life(self.config, self.engine, self.facts, self.command.moves)
+        return self._drained(spark, settings, epoch, held).inherited(self.config, self.command.moves)
+
     def _announce(self, settings: Settings, whole: Whole | None, why: str) -> Settings:
+        assert self.holder is not None
         return announce_life(self.holder, settings, whole, self.engine, self.facts, why)
 
     def _is_copy(self, epoch: int, held: Held) -> bool:
         return self.facts.last_seen(epoch) > held.planned
 
     def _left(self, epoch: int) -> Settings:
-        """Return the settings of the life that is left."""
-        return Folder(self.config.lake.checkpoint).settings(self.config, epoch, besides=KEPT)
+        """Return the settings of the life that is left, with its own configuration."""
+        config = config_of(self.facts.lives[epoch].stored, self.config)
+        return Folder(self.config.lake.checkpoint).settings(config, epoch, besides=KEPT)
 
     def _finished(self, spark: SparkSession, epoch: int, held: Held) -> Held:
         """Do a batch that was planned and not committed, and return the life as it is then."""
         if held.committed == held.planned or self._is_copy(epoch, held):
             return held
+        assert self.holder is not None
         self.say(f"doing batch {held.planned}, which was planned")
         if self.holder.term is None:
             self.holder.claim()
@@ -153,7 +194,8 @@ class Beginning:
         left = self._left(epoch)
         regions = regions_at(spark, left, held.committed)
         sent = {s.channel: s.number for region in regions for s in region.senders.values()}
-        whole = Whole(settings, regions)
+        fed = is_fed(self.facts, self.config, self.command)
+        whole = Whole(replace(settings, config=left.config) if fed else settings, regions)
         spans = _unread_letters(left, self.facts, held)
         records = records_between(self.config.kafka.bootstrap, spans)
         whole.take(merge(letters_of(records, left, sent, whole.clock)), DRAINED, letters_before=held.committed + 1)
@@ -166,16 +208,38 @@ class Beginning:
         return whole
 
 
-def life_to_leave(facts: Facts, config: Config) -> tuple[int, Held]:
+def life_to_leave(facts: Facts) -> tuple[int, Held]:
     """Return the newest life in the folder whose state can be used."""
     usable = [(epoch, held) for epoch, held in facts.lives.items() if held.committed >= 0]
     if not usable:
         raise StateError(f"{facts.folder}: there is no life with a committed batch here. {BY_TOPICS}")
-    epoch, held = usable[-1]
-    other = difference(held.stored, config, besides=KEPT)
-    if other is not None:
-        raise StateError(f"{facts.folder}, life {epoch}: it was made for another configuration: {other}. {BY_TOPICS}")
-    return epoch, held
+    return usable[-1]
+
+
+def is_fed(facts: Facts, config: Config, command: Apply) -> bool:
+    """Return whether what stands must be decided again, because more than the regions changes."""
+    _, held = life_to_leave(facts)
+    return bool(command.moves) or difference(held.stored, config, besides=KEPT) is not None
+
+
+def config_of(stored: Stored, config: Config) -> Config:
+    """Return the configuration of a life; Kafka and the lake are where `config` says."""
+    if difference(stored, config, besides=KEPT) is None:
+        return config
+    if not stored.toml:
+        raise StateError(
+            f"life {stored.epoch} was made by an earlier version, which did not keep its configuration. Remedy: run "
+            "lacuna apply with the configuration as it was, then with the new one; or begin from the topics: "
+            "lacuna apply --from topics"
+        )
+    return replace(parse(stored.toml), kafka=config.kafka, lake=config.lake)
+
+
+def _refuse(refused: list[str]) -> None:
+    """Raise what cannot be carried over; nothing has changed."""
+    if refused:
+        more = [f"... and {len(refused) - MOST_REFUSED:,} more"] if len(refused) > MOST_REFUSED else []
+        raise LacunaError("\n".join(["refused, and nothing has changed:", *refused[:MOST_REFUSED], *more]))
 
 
 def losses(facts: Facts, held: Held) -> list[str]:

@@ -29,7 +29,7 @@ from state.protocol.control import Offsets
 from state.protocol.topics import Topics
 from streaming.archive import prepare, refuse_lost_records
 from streaming.evidence import WRITTEN, Continue, Facts, Refusal, gather, verdict
-from streaming.holder import Holder
+from streaming.holder import NO_ALIASES, Holder
 from streaming.life import Folder, Sent, known, stored_of
 from streaming.pipeline import INPUTS, Engine
 from streaming.settings import Settings, Spread, settle
@@ -96,13 +96,27 @@ def _continue(holder: Holder, settings: Settings, folder: Folder, found: Continu
 # A new life
 
 
-def new_life(config: Config, engine: Engine, facts: Facts) -> Settings:
-    """Return the settings of the life after all that are known. Raises `ConfigError` if it cannot be."""
+def new_life(config: Config, engine: Engine, facts: Facts, moves: Mapping[str, str] = NO_ALIASES) -> Settings:
+    """Return the settings of the life after all that are known. Raises `ConfigError` if it cannot be.
+
+    `moves` are brokers, and those that their clients move to.
+    """
     counts = partition_counts(config.kafka.bootstrap, config.kafka.prefix)
     spread = Spread(counts["links"], counts["records"], counts["deliveries"])
     settings = settle(config, facts.highest + 1, engine.partitions, engine.cores, spread)
     earlier = frozenset({life.epoch for life in facts.prefix.lives.announced} | set(facts.lives))
-    return replace(settings, earlier=earlier)
+    return replace(settings, earlier=earlier, aliases=aliases(facts, config, moves))
+
+
+def aliases(facts: Facts, config: Config, moves: Mapping[str, str]) -> dict[str, str]:
+    """Return the brokers that are gone, and those that their clients have moved to, now or before.
+
+    A name that is used again is no alias any more.
+    """
+    newest = facts.prefix.lives.newest
+    before = {} if newest is None else newest.aliases
+    found = {old: moves.get(new, new) for old, new in before.items()} | dict(moves)
+    return {old: new for old, new in found.items() if old not in config.overlay.brokers}
 
 
 def announce_life(
@@ -114,7 +128,7 @@ def announce_life(
     if holder.term is None:
         holder.claim()
     folder.write(stored_of(settings, engine.partitions, why, facts.ids, seeded=bool(seed)), seed, prologue)
-    holder.announce(settings.epoch, why, ends_of(config))
+    holder.announce(settings.epoch, why, ends_of(config), settings.aliases)
     send_prologue(config, folder, settings.epoch)
     return folder.settings(config, settings.epoch)
 

@@ -23,8 +23,9 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from types import MappingProxyType
 
 from access.control import ControlLog
 from state.config import Config
@@ -39,6 +40,8 @@ PATIENCE = 3 * BEAT
 """Seconds without a tick after which a holder counts as dead."""
 BETWEEN_LOOKS = 0.5
 
+
+NO_ALIASES: Mapping[str, str] = MappingProxyType({})
 
 pause = time.sleep
 
@@ -101,10 +104,10 @@ class Holder:
 
     # holding
 
-    def announce(self, epoch: int, why: str, ends: Offsets) -> Life:
+    def announce(self, epoch: int, why: str, ends: Offsets, aliases: Mapping[str, str] = NO_ALIASES) -> Life:
         """Announce a life. It counts as soon as Kafka has the record."""
         assert self.term is not None
-        life = Life(self.term, epoch, why, ends)
+        life = Life(self.term, epoch, why, ends, dict(aliases))
         with self._alone:
             self._control.append(life_key(life), life)
             self.prefix = self._control.read()

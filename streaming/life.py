@@ -12,6 +12,8 @@
     earlier       the epochs of the lives before it
     identity      everything of the configuration that the stored state depends on
     words         the same in the words of the configuration file, for people
+    toml          the configuration file itself: the state of a life can be read only with its own
+    aliases       brokers that are gone, and those that their clients have moved to
     regions       how the overlay was cut: names, Spark keys, brokers. "auto" is resolved only here, so that another
                   machine with other cores goes on with the same regions
     links         the partition of each channel of the topic `links`
@@ -51,7 +53,7 @@ FIRST_FILE, FIRST_FORMAT = "lacuna.json", 2
 SENT = "prologue.sent"
 READ = ("subscribe", "unsubscribe", "publish", "links", "control", "records")
 """The topics that the queries read."""
-RETURN = "Remedy: go back to that configuration, or begin a new life with this one: lacuna apply --from topics"
+RETURN = "Remedy: go back to that configuration, or change the system to this one: lacuna apply"
 
 
 class Stored(msgspec.Struct, forbid_unknown_fields=True):
@@ -70,6 +72,8 @@ class Stored(msgspec.Struct, forbid_unknown_fields=True):
     starts: Offsets = {}
     seeded: bool = False
     words: dict[str, str] = {}
+    toml: str = ""
+    aliases: dict[str, str] = {}
 
 
 class Sent(msgspec.Struct, array_like=True):
@@ -129,6 +133,8 @@ def stored_of(settings: Settings, partitions: int, why: str, topics: Mapping[str
         starts=settings.starts,
         seeded=seeded,
         words=words(settings.config),
+        toml=settings.config.text,
+        aliases=dict(settings.aliases),
     )
 
 
@@ -145,11 +151,17 @@ def difference(
 
 
 def _difference(there: Mapping[str, str], wanted: Mapping[str, str]) -> str:
-    changed = [key for key in sorted({*there, *wanted}) if there.get(key) != wanted.get(key)]
-    if not there or not changed:
+    found = differences(there, wanted)
+    if not there or not found:
         return "its space, links or strategies"
-    more = f"; {len(changed) - 1} more differ" if len(changed) > 1 else ""
-    return _changed(changed[0], there, wanted) + more
+    more = f"; {len(found) - 1} more differ" if len(found) > 1 else ""
+    return found[0] + more
+
+
+def differences(there: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
+    """Return in what two configurations differ, in sentences."""
+    changed = [key for key in sorted({*there, *wanted}) if there.get(key) != wanted.get(key)]
+    return [_changed(key, there, wanted) for key in changed]
 
 
 def _changed(key: str, there: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
@@ -220,6 +232,7 @@ class Folder:
             folder,
             stored.starts,
             stored.seeded,
+            stored.aliases,
         )
 
     def batches(self, epoch: int, log: str) -> list[int]:

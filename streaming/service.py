@@ -19,7 +19,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from pyspark.sql import SparkSession
@@ -27,7 +27,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from access.errors import KafkaFailed
 from access.offsets import Partition, topic_spans, trim
-from state.config import Config
+from state.config import Config, parse
 from state.errors import LacunaError
 from state.protocol.commands import Apply
 from state.protocol.control import Offsets
@@ -154,14 +154,13 @@ class Service:
         self.say(f"beginning a new life, from the {command.source}")
         _between_batches(self._router)
         self._router.stop()
-        config = self.settings.config
+        now = self.settings.config
         try:
+            config = replace(parse(command.toml), kafka=now.kafka, lake=now.lake) if command.toml else now
             facts = gather(config, self.holder.prefix, self.engine.partitions)
-            beginning = Beginning(self.holder, config, self.engine, facts, self.say)
-            if command.source == "state":
-                self.settings = beginning.from_state(self._spark)
-            else:
-                self.settings = beginning.from_topics(force=command.force)
+            beginning = Beginning(self.holder, config, self.engine, facts, self.say, command)
+            topics = command.source == "topics"
+            self.settings = beginning.from_topics() if topics else beginning.from_state(self._spark)
             self.say(f"life {self.settings.epoch} has begun")
         except LacunaError as error:
             self.say(f"no new life has begun, and life {self.settings.epoch} goes on: {error}")

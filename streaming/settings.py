@@ -48,7 +48,7 @@ class Settings:
     `links` and `records` give the partition of each channel of these topics, `deliveries` the number of partitions over
     which clients are spread. `earlier` are the epochs of the lives before this one, `folder` is where this one is kept
     (`streaming.life`), `starts` are the offsets at which it begins. `seeded` says that its regions do not begin from
-    nothing.
+    nothing. `aliases` are brokers that are gone, and those that their clients have moved to.
     """
 
     config: Config
@@ -61,6 +61,7 @@ class Settings:
     folder: str = ""
     starts: Offsets = field(default_factory=dict)
     seeded: bool = False
+    aliases: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def topics(self) -> Topics:

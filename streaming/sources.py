@@ -43,7 +43,8 @@ class Sorter:
         self._kinds = {topics.of(kind): kind for kind in RANKS}
         self._directions = {f"{a}>{b}".encode(): (a, b) for a, b in config.overlay.directions()}
         self._links = {f"{a}>{b}" for a, b in config.overlay.directions()}
-        self._brokers = {broker.encode(): broker for broker in config.overlay.brokers}
+        self._brokers = {old.encode(): new for old, new in settings.aliases.items()}
+        self._brokers |= {broker.encode(): broker for broker in config.overlay.brokers}
         self._channels: dict[tuple[str, int], Channel] = {}
         self._parcels: dict[tuple[str, Channel], Parcel] = {}
 

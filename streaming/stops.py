@@ -52,8 +52,8 @@ ROUTER: Mapping[str, Stop] = {
     ),
     "changed configuration": Stop(
         "the life was made for another configuration",
-        f"go back to that configuration, or begin a new life with this one: {APPLY_TOPICS}",
-        "publications since the last tick are delivered again, in a new epoch",
+        f"go back to that configuration, or change the system to this one: {APPLY}",
+        "nothing",
     ),
 }
 """What keeps the router from starting."""

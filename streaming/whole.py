@@ -4,6 +4,9 @@
     state and letters of the           │  whole   │
     life before              ──join──▶ └──────────┘ ──sent──▶ rows and deliveries, for the prologue
 
+Where the configuration changes, the whole of the old one is drained, and what stands in it is fed to the whole of the
+new one (`change`).
+
 Inside one region a request is in force everywhere before the next arrival. A life that begins so has all subscriptions
 in force before its first publication. Rows and deliveries are numbered on a channel of their own, in the new epoch, and
 belong to batches below 0: below -1 if they were fed, -1 if they were under way when the life before ended. A life with
@@ -13,12 +16,14 @@ rows below -1 has decided everything again, and its decisions are complete by th
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from state.protocol.arrivals import RANKS, Arrival, merge
-from state.routing.carry import cut, join
+from state.config import Config
+from state.protocol.arrivals import RANKS, Arrival, Channel, merge
+from state.protocol.messages import LOCAL
+from state.routing.carry import Inherited, cut, inherited, join, settle_ledgers, successor
 from state.routing.region import Region
 from state.storage.store import Store, prepared
 from streaming.life import Sent
@@ -39,13 +44,28 @@ class Whole:
     """One region of all brokers; `settings` are those of the life that is prepared."""
 
     def __init__(self, settings: Settings, regions: Iterable[Region] = ()) -> None:
-        self._life = settings
-        config = settings.config
-        part = Part(CHANNEL, CHANNEL, config.overlay.brokers)
-        self._settings = replace(settings, parts=(part,), links={}, records={CHANNEL: 0})
-        self._region = join(CHANNEL, regions, config.setups(), settings.epoch)
-        self._store = Store(self._region, b"")
+        self._be(settings, join(CHANNEL, regions, settings.config.setups(), settings.epoch))
         self.sent: list[Sent] = []
+
+    def _be(self, settings: Settings, region: Region) -> None:
+        part = Part(CHANNEL, CHANNEL, settings.config.overlay.brokers)
+        self._life, self._region = settings, region
+        self._settings = replace(settings, parts=(part,), links={}, records={CHANNEL: 0})
+        self._store = Store(region, b"")
+
+    def inherited(self, config: Config, moves: Mapping[str, str]) -> Inherited:
+        """Return what stands, as it would be carried over to another configuration. Nothing changes."""
+        return inherited(self._region, config.space, config.overlay.brokers, moves)
+
+    def change(self, settings: Settings, what: Inherited) -> None:
+        """Go on as the whole of another configuration, in which the same stands."""
+        self._be(settings, successor(self._region, what, settings.config.setups(), settings.epoch))
+        place, clock = Channel(RANKS["subscribe"], 0, CHANNEL), self._region.clock
+        portions = [what.requests[k : k + PORTION] for k in range(0, len(what.requests), PORTION)]
+        for k, portion in enumerate(portions):
+            fed = (Arrival(place, n, clock, r.name.broker, LOCAL, r) for n, r in enumerate(portion, k * PORTION))
+            self.take(fed, DRAINED - len(portions) + k)
+        settle_ledgers(self._region, what)
 
     def feed(self, records: Iterable[Any]) -> None:
         """Take records of Kafka's, in the order of their times. They must not hold publications or letters."""

@@ -16,6 +16,7 @@ from state.protocol.commands import Apply
 from streaming.apply import Applied, apply, plan
 from streaming.claims import Claimed
 from streaming.holder import PrefixHeld
+from streaming.pipeline import Engine
 
 BETWEEN_LOOKS = 0.5
 
@@ -23,10 +24,11 @@ BETWEEN_LOOKS = 0.5
 def declare(command: Parser) -> None:
     """Describe the command and add its options."""
     command.description = (
-        "Begin a new life of a system: after a restored copy, a lost checkpoint, a Kafka that lost records, or with "
-        "other regions. Standing subscriptions are carried over, and the router goes on where the old life ended. A "
-        "running system is asked to do it; a stopped one goes on with the next run. Killed and run again, it ends in "
-        "the same state."
+        "Begin a new life of a system: with another configuration (brokers, links, strategies, attributes, domains, "
+        "regions), or after a restored copy, a lost checkpoint, a Kafka that lost records. Standing subscriptions are "
+        "carried over, and the router goes on where the old life ended. What cannot be kept is refused with its "
+        "remedy. A running system is asked to do it; a stopped one goes on with the next run. Killed and run again, it "
+        "ends in the same state."
     )
     add_spark_options(command)
     command.add_argument(
@@ -36,6 +38,13 @@ def declare(command: Parser) -> None:
         default="state",
         help="state: from the checkpoint. topics: from the subscribe and unsubscribe events in Kafka, at the last tick "
         "(default: %(default)s)",
+    )
+    command.add_argument(
+        "--move",
+        action="append",
+        default=[],
+        metavar="OLD=NEW",
+        help="the clients of the broker OLD, and what still arrives for it, go to NEW; may be given several times",
     )
     command.add_argument("--force", action="store_true", help="from topics, although their beginning is gone")
     command.add_argument("--dry-run", action="store_true", help="only show what would be done")
@@ -52,22 +61,43 @@ def declare(command: Parser) -> None:
 def run(args: Args) -> int:
     """Begin the life, and show it."""
     config, engine = read_config(args.config), engine_of(args)
+    command = Apply(args.source, args.force, config.text, moves_of(args.move))
     title = "begun"
     if args.dry_run:
-        title, done = "what would be done", plan(config, engine, args.source)
+        title, done = "what would be done", plan(config, engine, command, say)
     else:
-        try:
-            done = apply(config, engine, say, args.source, force=args.force)
-        except (Claimed, PrefixHeld):
-            done = _asked(config, Apply(args.source, args.force), args.wait)
+        done = _applied(config, engine, command, args.wait)
     for change in done.changes:
         say(change)
-    facts = {"epoch": done.epoch, "changes": done.changes, "refused": []}
+    for refusal in done.refused:
+        say(f"refused: {refusal}")
+    facts = {"epoch": done.epoch, "changes": done.changes, "refused": done.refused}
     show_summary(facts if args.json else {"epoch": done.epoch}, title, as_json=args.json)
-    return 0
+    return 1 if done.refused else 0
 
 
-def _asked(config: Config, command: Apply, patience: float) -> Applied:
+def _applied(config: Config, engine: Engine, command: Apply, patience: float) -> Applied:
+    """Begin the life of a stopped system, or ask a running one, which must not find out too late what is refused."""
+    try:
+        return apply(config, engine, say, command)
+    except (Claimed, PrefixHeld):
+        found = plan(config, engine, command, say)
+        return found if found.refused else _asked(config, command, found.changes, patience)
+
+
+def moves_of(given: list[str]) -> dict[str, str]:
+    """Return where the clients of brokers go.
+
+    >>> moves_of(["oslo=paris"])
+    {'oslo': 'paris'}
+    """
+    for each in given:
+        if not all(each.partition("=")):
+            raise LacunaError(f"--move {each}: a move is OLD=NEW. Remedy: write it so, with the names of two brokers")
+    return dict(each.split("=", 1) for each in given)
+
+
+def _asked(config: Config, command: Apply, changes: list[str], patience: float) -> Applied:
     """Ask the running router, and wait until it has announced a new life."""
     with ControlLog(config.kafka.bootstrap, config.kafka.prefix) as control:
         before = control.read().lives
@@ -76,7 +106,8 @@ def _asked(config: Config, command: Apply, patience: float) -> Applied:
         while time.monotonic() < until:
             now = control.read().lives
             if now != before and now.newest is not None:
-                return Applied(now.newest.epoch, [f"the running router has begun life {now.newest.epoch}"])
+                begun = f"the running router has begun life {now.newest.epoch}"
+                return Applied(now.newest.epoch, [*changes[1:], begun])
             time.sleep(BETWEEN_LOOKS)
     raise LacunaError(
         f"the running router has not begun a new life within {patience:g} s. Remedy: read what it says; or stop it, "

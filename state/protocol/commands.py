@@ -87,10 +87,15 @@ class Prune(
 class Apply(
     msgspec.Struct, frozen=True, tag_field="command", tag="apply", forbid_unknown_fields=True, omit_defaults=True
 ):
-    """Begin a new life: from the state of this one, or from the topics; `force`: also if their beginning is gone."""
+    """Begin a new life: from the state of this one, or from the topics; `force`: also if their beginning is gone.
+
+    With the configuration `toml`, if it is given; `moves` are brokers, and those that their clients move to.
+    """
 
     source: Literal["state", "topics"] = "state"
     force: bool = False
+    toml: str = ""
+    moves: dict[str, str] = {}
 
 
 Command = Tick | Rebuild | Prune

@@ -50,12 +50,16 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 class Life(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The announcement of a life: why it begins, and where the output of the life before it ends."""
+    """The announcement of a life: why it begins, and where the output of the life before it ends.
+
+    `aliases` are brokers that are gone, and those that their clients have moved to.
+    """
 
     term: int
     epoch: int
     why: str
     ends: Offsets = {}
+    aliases: dict[str, str] = {}
 
 
 class Beat(msgspec.Struct, frozen=True, omit_defaults=True):

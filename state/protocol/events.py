@@ -29,7 +29,7 @@ from typing import Any, Literal, NamedTuple, NoReturn, TypeVar
 import msgspec
 
 from state.errors import InvariantError, nearest, shown
-from state.filters.where import asked
+from state.filters.where import Asked, asked
 from state.protocol.messages import Headers, Message, Name, Publish, Stamp, Subscribe, Unsubscribe
 from state.space import Space, ValueRefused, timestamp_key
 
@@ -212,6 +212,11 @@ def read_line(context: Context, line: bytes, arrived: int, offset: int) -> tuple
         return None, None, head
     kind, broker, source = head.kind, head.broker, Source(0, offset, str(offset + 1), arrived)
     return kind, broker, _guarded(lambda: _read(context, kind, broker, line, source, _LINES, ()))
+
+
+def read_where(space: Space, where: bytes) -> Asked | Reject:
+    """Read a filter again that a client wrote in an event before."""
+    return _guarded(lambda: asked(space, msgspec.json.decode(where)))
 
 
 def _guarded(look: Callable[[], Found]) -> Found | Reject:

@@ -1,22 +1,39 @@
-"""Regions joined, and cut in another way: a broker is the unit of storage, a region only of scheduling.
+"""From one life to the next: what stands is kept where only the regions change, and fed again where anything else does.
 
-    regions of the old life ──join──▶ one region of the whole overlay ──cut──▶ regions of the new life
+    regions of the old life ──join──▶ one region of the whole overlay ──────────cut──▶ regions of the new life
+                                                │ `inherited`                      ▲
+                                                └─▶ requests ──fed to──▶ a new region of the whole overlay
 
-Brokers move as they are, with everything that links were told and have heard. Numbers of channels begin again, in the
-epoch of the new life. Letters that were sent and not yet received are taken by the joined region, each once, as its
-receivers say; it must be quiet before it is cut.
+**Kept.** A broker is the unit of storage, a region only of scheduling: brokers move as they are, with everything that
+links were told and have heard. Numbers of channels begin again, in the epoch of the new life. Letters that were sent
+and not yet received are taken by the joined region, each once, as its receivers say; it must be quiet before it is cut.
+
+**Fed.** With another space, overlay or strategy, what links were told means nothing any more. Every subscription that
+stands becomes a request again, in the order in which clients made them: as it is stored, or, in another space, as the
+client wrote it, read again. Ledgers and what operators asked of links are taken over. What does not fit the new
+configuration is refused, in sentences; nothing is dropped silently.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from state.errors import InvariantError
+from state.protocol.events import Reject, read_where
+from state.protocol.ledger import Ended, Ledger, Standing
+from state.protocol.messages import LOCAL, Name, Stamp, Subscribe
+from state.routing.broker import Broker
 from state.routing.link import Setup
 from state.routing.region import Region
+from state.routing.subscriptions import Subscription
+from state.space import Space
 
 Setups = Mapping[str, Mapping[str, Setup]]
 """The setups of a region's links, by broker and link."""
+MOST_SAID = 200
+"""Characters of a filter that a sentence quotes."""
 
 
 def join(name: str, regions: Iterable[Region], setups: Setups, epoch: int) -> Region:
@@ -44,3 +61,115 @@ def cut(whole: Region, parts: Mapping[str, Setups], epoch: int) -> dict[str, Reg
         region.clock = whole.clock
         region.resume()
     return made
+
+
+# Fed
+
+
+@dataclass
+class Inherited:
+    """What stands, as requests to another configuration, in order; its ledgers; what is refused, in sentences."""
+
+    requests: list[Subscribe] = field(default_factory=list)
+    standing: dict[Name, Standing] = field(default_factory=dict)
+    ended: dict[Name, Ended] = field(default_factory=dict)
+    moved: int = 0
+    refused: list[str] = field(default_factory=list)
+
+    def ledger_of(self, broker: str, ledger: Ledger) -> None:
+        """Take over what is known of the clients of a broker."""
+        ended = {name: end for name, end in self.ended.items() if name.broker == broker}
+        ledger.restore({name: one for name, one in self.standing.items() if name.broker == broker}, ended)
+
+
+def inherited(old: Region, space: Space, brokers: Collection[str], moves: Mapping[str, str]) -> Inherited:
+    """Return what stands in a region of the whole overlay, for these brokers and this space.
+
+    `moves` gives the clients of a broker another one.
+    """
+    found = Inherited(refused=_refused_moves(old, brokers, moves))
+    requests: list[tuple[Stamp, Subscribe]] = []
+    for broker in old.brokers.values():
+        home = moves.get(broker.name, broker.name)
+        if home not in brokers:
+            found.refused += _homeless(broker)
+            continue
+        found.moved += len(broker.ledger.standing) if home != broker.name else 0
+        found.standing |= {_at(home, name): one for name, one in broker.ledger.standing.items()}
+        found.ended |= {_at(home, name): end for name, end in broker.ledger.ended.items()}
+        for row in broker.subscriptions:
+            if row.origin == LOCAL:
+                stamp = broker.ledger.standing[row.name].stamp
+                request = _request(row, home, stamp, None if space.is_same(old.space) else space)
+                requests.append((stamp, request)) if isinstance(request, Subscribe) else found.refused.append(request)
+    found.requests = [request for _, request in sorted(requests, key=lambda one: (one[0].time, one[1].name))]
+    found.refused += _twice(found.requests)
+    ended = sorted(found.ended.items(), key=lambda one: one[1].arrived)
+    found.ended = {name: end for name, end in ended if name not in found.standing}  # a move may have brought it back
+    return found
+
+
+def _at(home: str, name: Name) -> Name:
+    return name if name.broker == home else name._replace(broker=home)
+
+
+def _request(row: Subscription, home: str, stamp: Stamp, space: Space | None) -> Subscribe | str:
+    """Return what a client asked for as a request, read again if there is another space; or why that cannot be."""
+    name, known = _at(home, row.name), Stamp(None, stamp.time, stamp.rank, stamp.offset)
+    if space is None:
+        return Subscribe(name, row.boxes, known, None, row.tree, row.exact, row.where)
+    asked = Reject("where", "how it was written is not kept") if row.where is None else read_where(space, row.where)
+    if isinstance(asked, Reject):
+        what = (row.where or b"").decode()[:MOST_SAID]
+        return (
+            f"{row.name.id} of {row.name.client} at {row.name.broker} asks for {what}: {asked.message}. Remedy: keep "
+            "what it asks for in the space, or cancel it first"
+        )
+    return Subscribe(name, asked.boxes, known, None, asked.tree, asked.exact, row.where)
+
+
+def _refused_moves(old: Region, brokers: Collection[str], moves: Mapping[str, str]) -> list[str]:
+    wrong = [(a, b, "is not a broker of the overlay as it is", a) for a, b in moves.items() if a not in old.brokers]
+    wrong += [(a, b, "is not a broker of the new overlay", b) for a, b in moves.items() if b not in brokers]
+    return [f"--move {a}={b}: {name} {rule}. Remedy: name one that is" for a, b, rule, name in wrong]
+
+
+def _homeless(broker: Broker) -> list[str]:
+    count, name = len(broker.ledger.standing), broker.name
+    if count == 0:
+        return []
+    return [
+        f"the broker {name} has {count:,} subscriptions, and is not in the new overlay. Remedy: say where its clients "
+        f"go (--move {name}=OTHER), or cancel them first"
+    ]
+
+
+def _twice(requests: Iterable[Subscribe]) -> list[str]:
+    counts = Counter(request.name for request in requests)
+    return [
+        f"{name.id} of {name.client} would stand twice at {name.broker}. Remedy: cancel one of them first"
+        for name, count in counts.items()
+        if count > 1
+    ]
+
+
+def successor(old: Region, what: Inherited, setups: Setups, epoch: int) -> Region:
+    """Return a region of the whole overlay for another configuration, to which the requests are still to be fed.
+
+    It goes on with the numbers of the old one, which must not be used any more.
+    """
+    new = Region(old.name, setups, epoch, logs=False)
+    new.clock, new.records, new.delivered = old.clock, old.records, old.delivered
+    for broker in new.brokers.values():
+        there = old.brokers.get(broker.name)
+        for name, link in broker.links.items():
+            if there is not None and name in there.links:
+                link.prune(there.links[name].override)
+    return new
+
+
+def settle_ledgers(region: Region, what: Inherited) -> None:
+    """Let the brokers of a region know when clients said what, and what ends when. After the requests were fed."""
+    for broker in region.brokers.values():
+        what.ledger_of(broker.name, broker.ledger)
+    region.resume()

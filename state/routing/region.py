@@ -66,7 +66,7 @@ from state.routing.outcome import (
     Routed,
     Run,
 )
-from state.space import timestamp_text
+from state.space import Space, timestamp_text
 
 Direction = tuple[str, str]
 """Sender and receiver."""
@@ -301,6 +301,11 @@ class Region:
                 if settles:
                     self._settle()
         self.resume()
+
+    @property
+    def space(self) -> Space:
+        """The space of all its brokers."""
+        return self._space
 
     def resume(self) -> None:
         """Look for the next expiry again, after brokers were restored."""

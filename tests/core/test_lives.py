@@ -142,7 +142,7 @@ class World:
     # a new life
 
     def from_state(self, facts: Facts) -> None:
-        epoch, held = life_to_leave(facts, self.folder[max(self.folder)].settings.config)
+        epoch, held = life_to_leave(facts)
         left, new = self.folder[epoch], self.successor(facts)
         regions = [left.region(part.name) for part in left.settings.parts]
         sent = {sender.channel: sender.number for region in regions for sender in region.senders.values()}

@@ -16,6 +16,7 @@ from access.offsets import trim
 from producers.sender import Sender
 from state.config import Config
 from state.errors import StateError
+from state.protocol.commands import Apply
 from state.protocol.frame import Frame, Rows, read, rows_of
 from streaming import begin as module
 from streaming.apply import apply, plan
@@ -159,10 +160,10 @@ def test_killed_at_each_step(
     subscribe(config, 3)
     with monkeypatch.context() as patch, pytest.raises(Killed):
         STEPS[step](patch)
-        apply(here, Engine(), silent, "topics", force=False) if how == "apply" else start(here)
+        apply(here, Engine(), silent, Apply("topics")) if how == "apply" else start(here)
     announced = epochs(config)
     if how == "apply" and len(announced) == 1:
-        apply(here, Engine(), silent, "topics", force=False)
+        apply(here, Engine(), silent, Apply("topics"))
     begun = start(here)
     held(begun).close()
     assert epochs(config)[-1] == begun.settings.epoch and len(epochs(config)) == (2 if how == "apply" else 1)
@@ -190,9 +191,9 @@ def test_requests_whose_beginning_is_gone_are_refused_without_force(config: Conf
     subscribe(config, 3)
     trim(config.kafka.bootstrap, {(f"{config.kafka.prefix}.subscribe", 0): 2})
     with pytest.raises(StateError, match=r"subscribe, partition 0, begins at 2: .*Remedy: .*--force"):
-        apply(here, Engine(), silent, "topics", force=False)
-    assert plan(here, Engine(), "topics").epoch == 2 and epochs(config) == [1]
-    assert apply(here, Engine(), silent, "topics", force=True).epoch == 2
+        apply(here, Engine(), silent, Apply("topics"))
+    assert plan(here, Engine(), Apply("topics"), silent).epoch == 2 and epochs(config) == [1]
+    assert apply(here, Engine(), silent, Apply("topics", force=True)).epoch == 2
     assert epochs(config) == [1, 2]
 
 
