@@ -7,7 +7,8 @@
     hold the prefix ─▶ finish a planned batch ─▶ read, join, drain ─▶ write the folder ─▶ announce = commit ─▶ prologue
 
 If nothing but the regions and the number of partitions has changed, brokers are kept as they are. With any other change
-what stands is fed to the new overlay (`state.routing.carry`), and what does not fit it is refused.
+what stands is fed to the new overlay (`state.routing.carry`), and what does not fit it is refused. A running system
+does that before it pauses, and in the pause only what has changed since.
 
 A stopped system is held for as long as that takes. On a running one the holder does it (`service`), when a command in
 the control topic asks for it: its query stops between two batches, and the next one is that of the new life.
@@ -53,6 +54,8 @@ EVENTS = ("subscribe", "unsubscribe", "publish")
 BY_TOPICS = "Remedy: lacuna apply --from topics"
 KEPT = ("partitions", "overlay.regions")
 """What may differ between the configurations of two lives of which the second keeps the brokers of the first."""
+ATTEMPTS = 5
+"""How often the state of a running system is read, until it is not removed meanwhile."""
 MOST_REFUSED = 20
 """Refusals that are shown."""
 
@@ -135,6 +138,7 @@ class Beginning:
     say: Say
     command: Apply
     carried: Inherited | None = None
+    _ahead: Whole | None = None
 
     def from_topics(self) -> Settings:
         """Begin a life from the requests in the topics. Return its settings."""
@@ -147,19 +151,49 @@ class Beginning:
         epoch, held = life_to_leave(self.facts)
         settings = new_life(self.config, self.engine, self.facts, self.command.moves)
         held = self._finished(spark, epoch, held)
-        whole = self._drained(spark, settings, epoch, held)
         if is_fed(self.facts, self.config, self.command):
-            self.carried = whole.inherited(self.config, self.command.moves)
-            _refuse(self.carried.refused)
-            self.say(f"deciding {len(self.carried.requests):,} subscriptions again")
-            whole.change(settings, self.carried)
+            whole = self._fed(spark, settings, epoch, held)
+        else:
+            whole = self._drained(spark, settings, epoch, held)
         return self._announce(replace(settings, starts=starts_of(self.facts, held)), whole, f"apply, from life {epoch}")
+
+    def _fed(self, spark: SparkSession, settings: Settings, epoch: int, held: Held) -> Whole:
+        """Drain what is left, and let it go on as the new overlay, to which most of it was fed before."""
+        if self._ahead is None:
+            self.feed_ahead(spark)
+        assert self._ahead is not None and self.carried is not None
+        whole = self._drained(spark, settings, epoch, held, behind=self._ahead)
+        now = self._inherited(whole)
+        whole.become(self._ahead, self.carried, now)
+        self.carried = now
+        return whole
+
+    def feed_ahead(self, spark: SparkSession) -> None:
+        """Feed what stands to the new overlay. The system may run meanwhile, so the state may be gone at any moment."""
+        for left in reversed(range(ATTEMPTS)):
+            try:
+                epoch, held = life_to_leave(self.facts)
+                settings = new_life(self.config, self.engine, self.facts, self.command.moves)
+                whole = self._drained(spark, settings, epoch, held)
+                break
+            except Exception:  # Spark and Kafka remove what belongs to this batch when later ones are committed
+                if left == 0:
+                    raise
+                self.facts = gather(self.config, self.facts.prefix, self.engine.partitions)
+        self.carried = self._inherited(whole)
+        self.say(f"deciding {len(self.carried.requests):,} subscriptions again")
+        self._ahead = whole.changed(settings, self.carried)
 
     def inherited(self, spark: SparkSession) -> Inherited:
         """Return what stands, as it would be carried over. Nothing changes."""
         epoch, held = life_to_leave(self.facts)
         settings = new_life(self.config, self.engine, self.facts, self.command.moves)
         return self._drained(spark, settings, epoch, held).inherited(self.config, self.command.moves)
+
+    def _inherited(self, whole: Whole) -> Inherited:
+        found = whole.inherited(self.config, self.command.moves)
+        _refuse(found.refused)
+        return found
 
     def _announce(self, settings: Settings, whole: Whole | None, why: str) -> Settings:
         assert self.holder is not None
@@ -189,13 +223,15 @@ class Beginning:
         self.facts = gather(self.config, self.holder.prefix, self.engine.partitions)
         return self.facts.lives[epoch]
 
-    def _drained(self, spark: SparkSession, settings: Settings, epoch: int, held: Held) -> Whole:
+    def _drained(
+        self, spark: SparkSession, settings: Settings, epoch: int, held: Held, behind: Whole | None = None
+    ) -> Whole:
         """Join the regions of the life that is left, and let them take the letters under way."""
         left = self._left(epoch)
         regions = regions_at(spark, left, held.committed)
         sent = {s.channel: s.number for region in regions for s in region.senders.values()}
         fed = is_fed(self.facts, self.config, self.command)
-        whole = Whole(replace(settings, config=left.config) if fed else settings, regions)
+        whole = Whole(replace(settings, config=left.config) if fed else settings, regions, behind)
         spans = _unread_letters(left, self.facts, held)
         records = records_between(self.config.kafka.bootstrap, spans)
         whole.take(merge(letters_of(records, left, sent, whole.clock)), DRAINED, letters_before=held.committed + 1)

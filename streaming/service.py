@@ -31,7 +31,7 @@ from state.config import Config, parse
 from state.errors import LacunaError
 from state.protocol.commands import Apply
 from state.protocol.control import Offsets
-from streaming.apply import Beginning
+from streaming.apply import Beginning, is_fed
 from streaming.archive import ArchiveQuery, archive_query, stopped_on_purpose
 from streaming.begin import begin
 from streaming.causes import cause_in, is_loss, is_passing
@@ -152,19 +152,23 @@ class Service:
         """Begin a new life, as a command asks for; go on with this one if that cannot be done."""
         assert self.holder is not None and self._router is not None and self._spark is not None
         self.say(f"beginning a new life, from the {command.source}")
-        _between_batches(self._router)
-        self._router.stop()
         now = self.settings.config
         try:
             config = replace(parse(command.toml), kafka=now.kafka, lake=now.lake) if command.toml else now
             facts = gather(config, self.holder.prefix, self.engine.partitions)
             beginning = Beginning(self.holder, config, self.engine, facts, self.say, command)
+            if command.source == "state" and is_fed(facts, config, command):
+                beginning.feed_ahead(self._spark)
+            _between_batches(self._router)
+            self._router.stop()
+            beginning.facts = gather(config, self.holder.prefix, self.engine.partitions)
             topics = command.source == "topics"
             self.settings = beginning.from_topics() if topics else beginning.from_state(self._spark)
             self.say(f"life {self.settings.epoch} has begun")
         except LacunaError as error:
             self.say(f"no new life has begun, and life {self.settings.epoch} goes on: {error}")
-        self._router = router_query(self._spark, self.settings, self.engine)
+        if not self._router.isActive:
+            self._router = router_query(self._spark, self.settings, self.engine)
 
     @property
     def degraded(self) -> str | None:

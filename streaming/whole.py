@@ -4,8 +4,8 @@
     state and letters of the           │  whole   │
     life before              ──join──▶ └──────────┘ ──sent──▶ rows and deliveries, for the prologue
 
-Where the configuration changes, the whole of the old one is drained, and what stands in it is fed to the whole of the
-new one (`change`).
+Where the configuration changes, what stands is fed to the whole of the new one (`changed`) while the system still runs.
+In the pause the whole of the old one is drained, and goes on as the new one (`become`).
 
 Inside one region a request is in force everywhere before the next arrival. A life that begins so has all subscriptions
 in force before its first publication. Rows and deliveries are numbered on a channel of their own, in the new epoch, and
@@ -22,8 +22,8 @@ from typing import Any
 
 from state.config import Config
 from state.protocol.arrivals import RANKS, Arrival, Channel, merge
-from state.protocol.messages import LOCAL
-from state.routing.carry import Inherited, cut, inherited, join, settle_ledgers, successor
+from state.protocol.messages import LOCAL, Subscribe, Unsubscribe
+from state.routing.carry import Inherited, changes, cut, inherited, join, settle_ledgers, successor
 from state.routing.region import Region
 from state.storage.store import Store, prepared
 from streaming.life import Sent
@@ -36,6 +36,8 @@ CHANNEL = ".life"
 """The channel of a prologue. No broker's name begins with a dot, so no region has this name."""
 DRAINED = -1
 """The batch of what was under way when the life before ended."""
+CARRIED = -1_000_000
+"""The first batch of what was decided again because the configuration has changed; the others follow it."""
 PORTION = 20_000
 """Records that are fed at a time."""
 
@@ -43,9 +45,13 @@ PORTION = 20_000
 class Whole:
     """One region of all brokers; `settings` are those of the life that is prepared."""
 
-    def __init__(self, settings: Settings, regions: Iterable[Region] = ()) -> None:
+    def __init__(self, settings: Settings, regions: Iterable[Region] = (), behind: Whole | None = None) -> None:
+        """Join regions. What it sends comes `behind` what another whole has to send."""
         self._be(settings, join(CHANNEL, regions, settings.config.setups(), settings.epoch))
         self.sent: list[Sent] = []
+        self._carried = CARRIED
+        if behind is not None:
+            self._go_on(behind._region, behind.sent)
 
     def _be(self, settings: Settings, region: Region) -> None:
         part = Part(CHANNEL, CHANNEL, settings.config.overlay.brokers)
@@ -53,19 +59,39 @@ class Whole:
         self._settings = replace(settings, parts=(part,), links={}, records={CHANNEL: 0})
         self._store = Store(region, b"")
 
+    def _go_on(self, before: Region, sent: list[Sent]) -> None:
+        """Number what is sent behind what was sent for another region."""
+        self._region.records, self._region.delivered, self.sent = before.records, before.delivered, sent
+
     def inherited(self, config: Config, moves: Mapping[str, str]) -> Inherited:
         """Return what stands, as it would be carried over to another configuration. Nothing changes."""
         return inherited(self._region, config.space, config.overlay.brokers, moves)
 
-    def change(self, settings: Settings, what: Inherited) -> None:
-        """Go on as the whole of another configuration, in which the same stands."""
-        self._be(settings, successor(self._region, what, settings.config.setups(), settings.epoch))
+    def changed(self, settings: Settings, what: Inherited) -> Whole:
+        """Return the whole of another configuration, in which the same stands. It has nothing to send but that."""
+        new = Whole.__new__(Whole)
+        new.sent, new._carried = [], CARRIED
+        new._be(settings, successor(self._region, settings.config.setups(), settings.epoch))
+        new._feed_requests(what.requests)
+        settle_ledgers(new._region, what)
+        return new
+
+    def become(self, ahead: Whole, before: Inherited, now: Inherited) -> None:
+        """Go on as another whole, to which `before` was fed, and in which `now` stands here."""
+        region, sent = self._region, self.sent
+        self._be(ahead._life, ahead._region)
+        self._go_on(region, sent)
+        self._carried = ahead._carried
+        self._region.clock = region.clock
+        self._feed_requests(changes(self._region, before, now))
+        settle_ledgers(self._region, now)
+
+    def _feed_requests(self, requests: Sequence[Subscribe | Unsubscribe]) -> None:
         place, clock = Channel(RANKS["subscribe"], 0, CHANNEL), self._region.clock
-        portions = [what.requests[k : k + PORTION] for k in range(0, len(what.requests), PORTION)]
-        for k, portion in enumerate(portions):
-            fed = (Arrival(place, n, clock, r.name.broker, LOCAL, r) for n, r in enumerate(portion, k * PORTION))
-            self.take(fed, DRAINED - len(portions) + k)
-        settle_ledgers(self._region, what)
+        for k in range(0, len(requests), PORTION):
+            portion = enumerate(requests[k : k + PORTION], k)
+            self.take((Arrival(place, n, clock, r.name.broker, LOCAL, r) for n, r in portion), self._carried)
+            self._carried += 1
 
     def feed(self, records: Iterable[Any]) -> None:
         """Take records of Kafka's, in the order of their times. They must not hold publications or letters."""

@@ -92,6 +92,11 @@ class Subscribe:
     ack: str | None = None
 
     @property
+    def shape(self) -> tuple[Boxes, Filter | None, Filter | None]:
+        """What it asks for, whoever does so and when."""
+        return self.boxes, self.tree, self.exact
+
+    @property
     def time(self) -> int:
         """When the client said it, in microseconds; 0 on a link."""
         return 0 if self.stamp is None else self.stamp.time

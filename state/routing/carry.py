@@ -12,6 +12,9 @@ and not yet received are taken by the joined region, each once, as its receivers
 stands becomes a request again, in the order in which clients made them: as it is stored, or, in another space, as the
 client wrote it, read again. Ledgers and what operators asked of links are taken over. What does not fit the new
 configuration is refused, in sentences; nothing is dropped silently.
+
+That takes as long as the clients' requests took. So a running system feeds what stands while it goes on, and in its
+pause only what has changed since (`changes`).
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from dataclasses import dataclass, field
 from state.errors import InvariantError
 from state.protocol.events import Reject, read_where
 from state.protocol.ledger import Ended, Ledger, Standing
-from state.protocol.messages import LOCAL, Name, Stamp, Subscribe
+from state.protocol.messages import LOCAL, Name, Stamp, Subscribe, Unsubscribe
 from state.routing.broker import Broker
 from state.routing.link import Setup
 from state.routing.region import Region
@@ -34,6 +37,8 @@ Setups = Mapping[str, Mapping[str, Setup]]
 """The setups of a region's links, by broker and link."""
 MOST_SAID = 200
 """Characters of a filter that a sentence quotes."""
+NEVER_SAID = Standing(Stamp(None, 0, 0, 0), None)
+"""Older than anything that a client has said."""
 
 
 def join(name: str, regions: Iterable[Region], setups: Setups, epoch: int) -> Region:
@@ -153,19 +158,29 @@ def _twice(requests: Iterable[Subscribe]) -> list[str]:
     ]
 
 
-def successor(old: Region, what: Inherited, setups: Setups, epoch: int) -> Region:
-    """Return a region of the whole overlay for another configuration, to which the requests are still to be fed.
-
-    It goes on with the numbers of the old one, which must not be used any more.
-    """
+def successor(old: Region, setups: Setups, epoch: int) -> Region:
+    """Return a region of the whole overlay for another configuration, to which the requests are still to be fed."""
     new = Region(old.name, setups, epoch, logs=False)
-    new.clock, new.records, new.delivered = old.clock, old.records, old.delivered
+    new.clock = old.clock
     for broker in new.brokers.values():
         there = old.brokers.get(broker.name)
         for name, link in broker.links.items():
             if there is not None and name in there.links:
                 link.prune(there.links[name].override)
     return new
+
+
+def changes(region: Region, before: Inherited, now: Inherited) -> list[Subscribe | Unsubscribe]:
+    """Return the requests by which a region, to which `before` was fed, becomes one to which `now` was.
+
+    The ledgers of the region forget what they know meanwhile, so that none of these requests is stale to them.
+    """
+    had = {request.name: request.shape for request in before.requests}
+    new = [request for request in now.requests if had.get(request.name) != request.shape]
+    left = had.keys() - {request.name for request in now.requests}
+    for broker in region.brokers.values():
+        broker.ledger.restore({name: NEVER_SAID for name in left if name.broker == broker.name}, {})
+    return [*(Unsubscribe(name, Stamp(None, 1, 0, 0)) for name in sorted(left)), *new]
 
 
 def settle_ledgers(region: Region, what: Inherited) -> None:

@@ -101,8 +101,7 @@ class Subscriptions:
     def is_renewal(self, request: Subscribe) -> bool:
         """Return whether a client's request asks for exactly the shape that stands."""
         row = self._rows.get(request.name)
-        asked = (request.boxes, request.tree, request.exact)
-        return row is not None and (row.boxes, row.tree, row.exact) == asked
+        return row is not None and (row.boxes, row.tree, row.exact) == request.shape
 
     def check(self) -> None:
         """Raise `InvariantError` unless numbers grow."""

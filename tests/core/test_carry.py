@@ -37,11 +37,11 @@ def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     spread_out(monkeypatch)
 
 
-def left(old: Shell, epoch: int) -> Whole:
+def left(old: Shell, epoch: int, behind: Whole | None = None) -> Whole:
     """The whole of a life that has ended, with everything that was under way taken."""
     regions = [old.region(part.name) for part in old.settings.parts]
     sent = {sender.channel: sender.number for region in regions for sender in region.senders.values()}
-    whole = Whole(replace(old.settings, epoch=epoch), regions)
+    whole = Whole(replace(old.settings, epoch=epoch), regions, behind)
     unread = taken(old, "links")[old.read[old.settings.topics.links] :]
     whole.take(merge(letters_of(unread, old.settings, sent, whole.clock)), DRAINED, letters_before=old.batch)
     return whole
@@ -58,7 +58,7 @@ def changed(
         return what.refused
     after.settings = replace(after.settings, earlier=frozenset({old.settings.epoch}))
     after.topics, after.inputs, after.clock = old.topics, old.topics, old.clock
-    whole.change(after.settings, what)
+    whole.become(whole.changed(after.settings, what), what, what)
     ends = {topic: len(old.topic(topic)) for topic in (*EVENTS, "control", "links")}
     begin(after, whole, folder, ends)
     return after
@@ -215,3 +215,39 @@ def test_ends_are_kept_in_the_order_of_their_arrival(tmp_path: Path) -> None:
     after.put("control", b"tick", b"")
     after.settle()
     assert list(after.region("b1").brokers["b1"].ledger.standing) == []
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_what_changes_while_it_is_fed_is_caught_up_with(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """The system goes on while what stands is fed to the new overlay: cancelled, replaced and new ones are caught up."""
+    config, chance, oracle = data.draw(configs()), random.Random(data.draw(st.integers(0, 9))), Oracle({"colour"})
+    shell = Shell(LINE, epoch=1, regions=some_cut(LINE, chance))
+    after = Shell(config, epoch=2, regions=some_cut(config, chance))
+    moves = {broker: "b0" for broker in LINE.overlay.brokers if broker not in config.overlay.brokers}
+    history = [
+        e | {"client": e.get("client", "") + e["broker"]} for e in data.draw(events(LINE.overlay.brokers, most=20))
+    ]
+    cut = data.draw(st.integers(0, len(history)))
+    for event in history[:cut]:
+        shell.send({k: v for k, v in event.items() if k != "client" or event["kind"] != "publish"})
+        oracle.take(event)
+    shell.settle()
+    early = left(shell, 2)
+    before = early.inherited(config, moves)
+    ahead = early.changed(after.settings, before)
+    for event in history[cut:]:
+        shell.send({k: v for k, v in event.items() if k != "client" or event["kind"] != "publish"})
+        oracle.take(event)
+    while unread(shell):
+        shell.run_batch()
+    whole = left(shell, 2, behind=ahead)
+    whole.become(ahead, before, whole.inherited(config, moves))
+    after.settings = replace(after.settings, earlier=frozenset({1}))
+    after.topics, after.inputs, after.clock = shell.topics, shell.topics, shell.clock
+    ends = {topic: len(shell.topic(topic)) for topic in (*EVENTS, "control", "links")}
+    begin(after, whole, tmp_path_factory.mktemp("life"), ends)
+    oracle.standing = {(moves.get(b, b), c, i): where for (b, c, i), where in oracle.standing.items()}
+    check_change(after, oracle)

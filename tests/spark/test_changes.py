@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
 from state.errors import LacunaError
 from state.protocol.commands import Apply
+from streaming import begin
 from streaming.apply import apply
+from streaming.holder import Holder
+from streaming.life import Folder
+from streaming.whole import Whole
 from tests.spark.test_remedies import ENGINE, System, new_system, system
 from tests.system.owed import AT
 
@@ -101,3 +106,39 @@ def test_what_cannot_be_kept_is_refused_and_nothing_has_changed(system: System) 
     system.history.publish("oslo", "as before")
     system.run()
     system.check()
+
+
+class Killed(Exception):
+    """The process dies here."""
+
+
+def dies(*_: Any, **__: Any) -> Any:
+    raise Killed
+
+
+STEPS: dict[str, tuple[Any, str]] = {
+    "while what stands is decided again": (Whole, "changed"),
+    "while what has changed since is decided": (Whole, "become"),
+    "before the folder": (Folder, "write"),
+    "before the announcement": (Holder, "announce"),
+    "before the prologue": (begin, "send_prologue"),
+    "in the prologue": (Folder, "note_sent"),
+}
+
+
+def test_a_change_that_is_killed_at_any_step_is_undone_or_finished(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the announcement nothing has happened, and the command is run again; after it, the next start finishes."""
+    before = system.file.read_text()
+    for number, (step, (owner, name)) in enumerate(STEPS.items()):
+        system.configure(f'{before}[routing]\nstrategy = "{("flood", "union")[number % 2]}"\n')
+        system.history.publish("praha", f"unread, killed {step}")
+        with monkeypatch.context() as patch, pytest.raises(Killed):
+            patch.setattr(owner, name, dies)
+            system.command("apply")
+        if "prologue" not in step:
+            system.refused("changed configuration")
+            system.command("apply")
+        system.run()
+        system.check()

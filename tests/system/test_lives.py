@@ -15,6 +15,7 @@ from kafka import KafkaProducer
 
 from access.control import ControlLog
 from access.topics import ensure_topics
+from state.config import parse
 from streaming.life import Folder
 from tests.system.live import PROGRAM, Job, text_at, wait_until
 from tests.system.owed import History, archived, delivered
@@ -81,10 +82,16 @@ def check_foreign_records_are_rejects(job: Job, history: History) -> None:
 
 
 def check_a_running_system_begins_a_new_life(job: Job, history: History) -> None:
-    """Asked by a command, in the session that runs: nothing is lost, nothing comes twice."""
-    before = delivered(job.config)
-    assert job.apply()["epoch"] == 2
-    history.publish("praha", "after the command")
+    """Asked by a command, in the session that runs: a broker and a strategy are new, nothing is lost or comes twice."""
+    before, text = delivered(job.config), job.file.read_text()
+    overlay = '["wien", "praha"], ["praha", "brno"]]\nregions = 2\n[routing]\nstrategy = "cover"'
+    old = '["wien", "praha"]]\nregions = [["paris", "oslo", "rome"], ["wien", "praha"]]'
+    assert old in text
+    job.file.write_text(text.replace(old, overlay))
+    changed = job.apply()
+    assert changed["epoch"] == 2 and "4 subscriptions are decided again" in changed["changes"]
+    job.config = parse(job.file.read_text())
+    history.publish("brno", "after the command")
     wait_until(lambda: len(job.committed("router")) > 0, "the new life has committed a batch")
     job.archive_settled()
     now = delivered(job.config)
