@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from bench.report import Report, Step
 
 BENCHES: dict[str, str] = {
+    "apply": "the pause of a running system that changes to another strategy",
     "core": "matching, deciding, simulating; against an R-tree and the paper's method on one",
     "bounded": "the longest that any single event takes, for cases made to be as bad as possible",
     "mics": "ranges of a Hilbert curve: the paper's tables and figures, against the linear method",

@@ -68,6 +68,8 @@ class Service:
     tick_seconds: float = BEAT
     say: Callable[[str], None] = _silent
     trim_seconds: float = 600.0
+    paused: float = 0.0
+    """When the router was last stopped for a new life, by the monotonic clock."""
     _router: StreamingQuery | None = None
     _archive: Restarted[ArchiveQuery] | None = None
     _threads: list[threading.Thread] = field(default_factory=list)
@@ -160,11 +162,12 @@ class Service:
             if command.source == "state" and is_fed(facts, config, command):
                 beginning.feed_ahead(self._spark)
             _between_batches(self._router)
+            self.paused = time.monotonic()
             self._router.stop()
             beginning.facts = gather(config, self.holder.prefix, self.engine.partitions)
             topics = command.source == "topics"
             self.settings = beginning.from_topics() if topics else beginning.from_state(self._spark)
-            self.say(f"life {self.settings.epoch} has begun")
+            self.say(f"life {self.settings.epoch} begins after a pause of {time.monotonic() - self.paused:.1f} s")
         except LacunaError as error:
             self.say(f"no new life has begun, and life {self.settings.epoch} goes on: {error}")
         if not self._router.isActive:
