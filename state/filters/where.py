@@ -37,7 +37,7 @@ the error would name what follows it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -129,7 +129,7 @@ class Asked:
 def asked(space: Space, where: object, most: int = MOST_BOXES) -> Asked:
     """Read a `where` into at most `most` boxes. Raises `ValueRefused` with the rule that it breaks."""
     _refuse_work(where)
-    if isinstance(where, Mapping) and not any(_is_boolean(space, name, given) for name, given in where.items()):
+    if isinstance(where, dict) and not any(_is_boolean(space, name, given) for name, given in where.items()):
         sides = space.sides(where)
         if prod(map(len, sides)) <= MOST_OF_RANGES:
             return Asked(boxes_between(sides))
@@ -148,9 +148,12 @@ def _refuse_work(where: object) -> None:
         part = waiting.pop()
         if isinstance(part, str):
             steps += TOKEN_STEPS * sum(1 for _ in TOKENS.finditer(part, 0, MOST_TEXT)) if part is where else VALUE_STEPS
-        elif isinstance(part, Mapping | list):
-            steps += OBJECT_STEPS if isinstance(part, Mapping) else LIST_STEPS
-            waiting += part.values() if isinstance(part, Mapping) else part
+        elif isinstance(part, dict):
+            steps += OBJECT_STEPS
+            waiting += part.values()
+        elif isinstance(part, list):
+            steps += LIST_STEPS
+            waiting += part
         else:
             steps += VALUE_STEPS
     if steps > MOST_WORK:
@@ -238,7 +241,7 @@ def _of_json(space: Space, where: object, deeper: int) -> _Both:
             raise ValueRefused("empty", "an empty list of alternatives matches nothing")
         _refuse_more(len(where))
         return _any([_of_json(space, one, deeper - 1) for one in where], space)
-    if isinstance(where, Mapping):
+    if isinstance(where, dict):
         return _all([_entry(space, name, given, deeper) for name, given in where.items()], space)
     raise ValueRefused(
         "filter", f"a filter is an object of ranges, a list of alternatives or a text, not {type(where).__name__}"

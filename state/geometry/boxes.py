@@ -92,7 +92,7 @@ def volume(space: Space, boxes: Boxes) -> float:
 def stack(boxes: Iterable[Box], dims: int) -> Keys:
     """Boxes as one `(n, 2, d)` array; an empty sequence gives `(0, 2, dims)`."""
     rows = [(b.lo, b.hi) for b in boxes]
-    return np.array(rows, dtype=np.int64).reshape(len(rows), 2, dims)
+    return np.array(rows, np.int64) if rows else np.empty((0, 2, dims), np.int64)
 
 
 def unstack(keys: Keys) -> Boxes:

@@ -130,15 +130,15 @@ def _build(boxes: Keys, rows: Rows) -> None:
 
 
 @kernel
-def _insert(first: int, boxes: Keys, rows: Rows) -> None:
-    d, buckets, _ = rows.starts.shape
+def _insert(first: int, boxes: Keys, borders: Slots, starts: Bits, ends: Bits) -> None:
+    d, buckets, _ = starts.shape
     for k in range(len(boxes)):
         word, bit = (first + k) >> 6, ONE << np.uint64((first + k) & 63)
         for i in range(d):
-            for b in range(bucket_of(rows.borders[i], boxes[k, 0, i]), buckets):
-                rows.starts[i, b, word] |= bit
-            for b in range(bucket_of(rows.borders[i], boxes[k, 1, i] - 1) + 1):
-                rows.ends[i, b, word] |= bit
+            for b in range(bucket_of(borders[i], boxes[k, 0, i]), buckets):
+                starts[i, b, word] |= bit
+            for b in range(bucket_of(borders[i], boxes[k, 1, i] - 1) + 1):
+                ends[i, b, word] |= bit
 
 
 @kernel
@@ -278,7 +278,7 @@ class BitRows:
 
     def insert(self, first: int, boxes: Keys) -> None:
         """Add boxes from number `first` on."""
-        _insert(first, boxes, self._rows)
+        _insert(first, boxes, *self._rows)
 
     def stab_any(self, points: Keys, boxes: Keys, alive: Bits) -> NDArray[np.bool_]:
         """For each point, whether any box holds it."""

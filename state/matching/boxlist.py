@@ -127,8 +127,10 @@ class BoxList:
             raise InvariantError(f"subscription {name} is added to a list that already holds it")
         slots = self._index.add(stack(boxes, self._dims))
         number = self._free.pop() if self._free else len(self._numbers)
-        self._names, self._first = _room(self._names, number + 1), _room(self._first, number + 1)
-        self._counts, self._owners = _room(self._counts, number + 1), _room(self._owners, slots.stop)
+        if number >= len(self._names):
+            self._names, self._first, self._counts = map(_longer, (self._names, self._first, self._counts))
+        while slots.stop > len(self._owners):
+            self._owners = _longer(self._owners)
         self._numbers[name] = number
         self._names[number], self._first[number], self._counts[number] = name, slots.start, len(slots)
         self._owners[slots.start : slots.stop] = number
@@ -250,11 +252,9 @@ class BoxList:
                 check_disjoint(name, self.keys(name))
 
 
-def _room(array: NDArray[Any], need: int) -> NDArray[Any]:
-    """Return `array`, or a copy with half as much room again where it is too short."""
-    if need <= len(array):
-        return array
-    longer = np.empty(max(need, len(array) * 3 // 2 + 16), array.dtype)
+def _longer(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a copy with half as much room again."""
+    longer = np.empty(len(array) * 3 // 2 + 16, array.dtype)
     longer[: len(array)] = array
     return longer
 

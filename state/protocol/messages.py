@@ -3,7 +3,8 @@
 A subscription is named by the broker its client is attached to, the client, and the id that the client chose. Clients
 choose ids freely; two of them may choose the same, at one broker or at two, and neither may disturb the other.
 
-Messages are values. The same kinds arrive from clients and from neighbours.
+Messages are values, made by the million; a msgspec struct is made in a tenth of the time of a frozen dataclass. The
+same kinds arrive from clients and from neighbours.
 
     from a client       carries a `Stamp`, by which the later of two events wins in any order of arrival (`ledger`)
     from a neighbour    carries a `Cause`, the client's event or expiry behind it, and how many links it has crossed; it
@@ -18,7 +19,6 @@ A client that wants to be told when its event has had its effect everywhere puts
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -71,8 +71,7 @@ class Cause(NamedTuple):
     arrived: int
 
 
-@dataclass(frozen=True, slots=True)
-class Subscribe:
+class Subscribe(msgspec.Struct, frozen=True):
     """Ask for everything in `boxes`; replaces what `name` asked for before.
 
     `tree` is the Boolean filter that these boxes are, if it is more than a conjunction of ranges. Only messages of
@@ -107,8 +106,7 @@ class Subscribe:
         return True
 
 
-@dataclass(frozen=True, slots=True)
-class Unsubscribe:
+class Unsubscribe(msgspec.Struct, frozen=True):
     """Forget `name`."""
 
     name: Name
@@ -128,8 +126,7 @@ class Unsubscribe:
         return False
 
 
-@dataclass(frozen=True, slots=True)
-class RangeChange:
+class RangeChange(msgspec.Struct, frozen=True):
     """Ask for `added` as well and for `removed` no longer, because of `name`. Each is sorted and disjoint.
 
     There may be a hundred thousand of them, so they stay in the packed form in which they travel (`wire.pack_ranges`).
@@ -174,8 +171,7 @@ Headers = tuple[tuple[str, bytes], ...]
 """Kafka headers, carried from a publication to its deliveries."""
 
 
-@dataclass(frozen=True, slots=True)
-class Publish:
+class Publish(msgspec.Struct, frozen=True):
     """An event at a point of the space.
 
     `payload` is the JSON text that came with it, or None. `key` is the partition and offset of the record that brought

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 from state.filters.trees import Filter
 from state.geometry.boxes import Box, Boxes
 from state.protocol.messages import Cause, Change, Name, RangeChange, Request, Subscribe, Unsubscribe
@@ -40,8 +42,7 @@ class Reach:
         return tuple(RangeChange(name, *change, cause, hop) for change in (*makes, *breaks))
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """A decision about one subscription on one outgoing link, and the reason for it."""
 
     action: Action

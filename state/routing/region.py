@@ -35,11 +35,11 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from itertools import takewhile
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from state.errors import InvariantError
 from state.protocol.arrivals import Arrival, refusal
@@ -139,8 +139,9 @@ class Region:
         try:
             for arrival in arrivals:
                 self._arrive(arrival, batch)
-                self._settle()
-                self._begin_echo()
+                if not isinstance(arrival.message, Publish):  # publications wait for the end of their run
+                    self._settle()
+                    self._begin_echo()
                 if self._counters.measure == "item":
                     self._measure()
             self._flush()
@@ -177,7 +178,8 @@ class Region:
 
     def _arrive(self, arrival: Arrival, batch: int, *, settles: bool = True) -> None:
         self.clock = max(self.clock, arrival.time)
-        self._expire_due(settles)
+        if self._due <= self.clock:
+            self._expire_due(settles)
         self._late = self.clock if self._due <= self.clock else None
         match arrival.message:
             case Publish() as publication:
@@ -288,8 +290,6 @@ class Region:
 
     def _expire_due(self, settles: bool) -> None:
         """End what is due anywhere in the region, or a portion; it is recorded with the item that comes next."""
-        if self.clock < self._due:
-            return
         self._flush()
         expired = 0
         for broker in self.brokers.values():

@@ -41,10 +41,12 @@ ones counted as covering; the cancel sent before the promotions.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from heapq import nsmallest
 from itertools import islice
 from typing import Any
+
+from msgspec.structs import replace
 
 from state.curves.hilbert import Ranges
 from state.errors import InvariantError
@@ -257,10 +259,30 @@ class Told:
         return verdict
 
     def _gone(
-        self, action: Action, name: Name, origin: str, reason: Reason, boxes: Boxes, coverers: tuple[Name, ...] = ()
+        self,
+        action: Action,
+        name: Name,
+        origin: str,
+        reason: Reason,
+        boxes: Boxes,
+        coverers: tuple[Name, ...] = (),
+        *,
+        sends: bool = True,
+        records: bool = True,
     ) -> Decision:
         """Return the decision about a candidate that the neighbour is told to forget, or was never told of."""
-        return Decision(action, name, origin, reason, boxes, coverers, cause=self._cause, hop=self._hop)
+        return Decision(
+            action,
+            name,
+            origin,
+            reason,
+            boxes,
+            coverers,
+            cause=self._cause,
+            hop=self._hop,
+            sends=sends,
+            records=records,
+        )
 
     def _keep_tree(self, name: Name, tree: Filter | None) -> None:
         """Keep the tree of a candidate, or that it has none."""
@@ -331,7 +353,7 @@ class Told:
         tree = self.trees.get(name)
         boxes, origin = self._deactivate(name)
         self._certificates.leave(name, Leaving(boxes, tree, origin, reason, self._cause, self._hop))
-        return replace(self._gone("cancel", name, origin, reason, boxes, coverers), sends=False)
+        return self._gone("cancel", name, origin, reason, boxes, coverers, sends=False)
 
     def _relieve(self, name: Name) -> list[Decision]:
         """Decide again a portion of those who lean on a shape that leaves. Return those who must be promoted."""
@@ -380,16 +402,18 @@ class Told:
 
     def _finished(self, decisions: list[Decision]) -> list[Decision]:
         """Return what a step decided, with what is withdrawn after it, and the shapes that leave now."""
-        decisions += self._sweep()
-        return decisions + [self._farewell(name, shape) for name, shape in self._certificates.left()]
+        if self.sweeping:
+            decisions += self._sweep()
+        decisions += [self._farewell(name, shape) for name, shape in self._certificates.left()]
+        return decisions
 
     def _farewell(self, name: Name, shape: Leaving) -> Decision:
         """Return what tells the neighbour that a shape is gone; the decision was recorded when it was given up."""
         self._cause, self._hop = shape.cause, shape.hop
         if name not in self.active:
-            return replace(self._gone("cancel", name, shape.origin, shape.reason, shape.boxes), records=False)
-        told = self._gone("forward", name, self.origins[name], shape.reason, self.active.boxes(name))
-        return replace(told, tree=self.trees.get(name), records=False)
+            return self._gone("cancel", name, shape.origin, shape.reason, shape.boxes, records=False)
+        told = self._gone("forward", name, self.origins[name], shape.reason, self.active.boxes(name), records=False)
+        return replace(told, tree=self.trees.get(name))
 
     # withdrawing
 

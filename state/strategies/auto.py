@@ -22,9 +22,8 @@ The state changes with the history of questions alone, so a replay makes the sam
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from state.errors import StateError
 from state.geometry.boxes import Boxes

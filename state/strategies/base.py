@@ -20,6 +20,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -46,8 +47,7 @@ MOST_COVERERS = 16_384
 """Names in one certificate: each must be kept with the passive subscription, in half a microsecond and 100 bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """The answer of a strategy about one subscription."""
 
     covered: bool

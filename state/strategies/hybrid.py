@@ -24,9 +24,9 @@ A place in the index is reused once its subscription is gone; the order of arriv
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from state.curves.cells import Grid
 from state.curves.hilbert import Cells, Ranges

@@ -307,6 +307,18 @@ def test_a_coverer_of_another_shape_is_not_the_proof_any_more(
     assert explained(capsys, "s3", "--from", "out")["links"][0]["coverers_now"] == ["s2"]
 
 
+def test_what_was_dropped_is_shown_as_it_was_decided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody has to cover it any more, so nothing is computed from what is active now."""
+    monkeypatch.chdir(tmp_path)
+    simulated(capsys, PLAIN, asks("s1", (0, 50)), asks("s3", (45, 48)), cancel("s3"), cancel("s1"))
+    rows = Source(parse(PLAIN), Path("out")).decisions(broker="a", link="b")
+    (place,) = [k for k, row in enumerate(rows) if row["action"] == "withhold"]
+    then = coverers_now(parse(PLAIN).space, rows, place)
+    assert [name.id for name in then.names or ()] == ["s1"] and not then.recomputed
+
+
 MANY = ", ".join(f'"v{k:02}"' for k in range(20))
 SOME = [f"v{k:02}" for k in range(0, 20, 2)]
 CATEGORIES = "\n".join(

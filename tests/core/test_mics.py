@@ -14,12 +14,15 @@ from state.curves.hilbert import cell_count, merge
 from state.curves.ranges import RangeTable
 from state.errors import ConfigError, InvariantError
 from state.geometry.boxes import Box, Boxes
-from state.protocol.messages import LOCAL, Cause, Change, Name, RangeChange, Subscribe, Unsubscribe
+from state.protocol.arrivals import Arrival, Channel
+from state.protocol.frame import START, Letter
+from state.protocol.messages import LOCAL, Cause, Change, Name, Publish, RangeChange, Subscribe, Unsubscribe
 from state.protocol.wire import RANGE_BYTES, pack, pack_ranges, unpack, unpack_ranges
 from state.routing import decision as decision_module
 from state.routing.decision import Reach
 from state.routing.heard import RangeHeard
 from state.routing.rangetold import RangeTold, bridged
+from state.routing.region import Region
 from state.routing.told import Told
 from state.storage.codec import decode, encode
 from state.strategies import Spec
@@ -229,6 +232,24 @@ def test_a_false_positive_is_a_publication_that_goes_nowhere(data: st.DataObject
         nowhere = {(b, a) for a, b in reached if b not in wanted and not (b == "b1" and ("b1", "b2") in reached)}
         counted = {place: counts["false_positives"] for place, counts in outcome.counts.items()}
         assert {place: count for place, count in counted.items() if count} == dict.fromkeys(nowhere, 1)
+
+
+def test_a_false_positive_from_another_region_is_counted_where_it_arrives() -> None:
+    config = parse(config_text(LINE, '"mics"'))
+    region = Region("b1", config.setups(("b1", "b2")))
+    letter = Letter(1, 0, 1, START, b"x", [pack(Publish("p", (0, 0, 0)))])
+    outcome = region.take([Arrival(Channel(1, 0, "b0>b1"), 0, 0, "b1", "b0", letter)], batch=1)
+    assert outcome.counts["b1", "b0"]["false_positives"] == 1
+
+
+def test_a_link_is_as_large_as_the_ranges_of_both_directions() -> None:
+    overlay = Overlay(parse(config_text(LINE, '"mics"')))
+    for broker in ("b0", "b2"):
+        where = {"x": [1, 3]}
+        overlay.take({"kind": "subscribe", "broker": broker, "client": "ann", "id": broker, "where": where})
+    link = overlay.region.brokers["b1"].links["b0"]
+    assert isinstance(link.told, RangeTold) and link.told.ranges == len(link.heard) > 0
+    assert link.sizes()["ranges"] == 2 * len(link.heard)
 
 
 # Configuration
