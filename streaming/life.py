@@ -41,7 +41,6 @@ from state.config import Config
 from state.errors import StateError
 from state.protocol.control import Offsets
 from state.routing.link import Setup
-from state.routing.rangetold import grid_of
 from state.storage.codec import describe
 from streaming.paths import file_system, refusals
 from streaming.settings import Part, Settings
@@ -104,6 +103,8 @@ def words(config: Config) -> dict[str, str]:
     for a in config.space.attributes:
         domain = ", ".join(a.values) if a.kind == "category" else f"{a.value(a.low)} to {a.value(a.high)}"
         found[f"space.{a.name}"] = f"{a.kind}, {domain}"
+        if a.borders:
+            found[f"cells.{a.name}.borders"] = ", ".join(str(a.value(border)) for border in a.borders)
     directions = sorted(config.overlay.directions())
     found["overlay.links"] = ", ".join(f"{a}-{b}" for a, b in directions if a < b)
     found["routing.remember"] = f"{config.remember / 1e6:g}"
@@ -113,8 +114,7 @@ def words(config: Config) -> dict[str, str]:
 def _strategy(setup: Setup) -> str:
     spec = setup.spec
     parameters = [f"{key} = {value}" for key, value in (*spec.parameters, ("covering", spec.covering))]
-    cells = [f"cells {grid_of(setup.space, spec)}"] if spec.by_ranges else []
-    return ", ".join([spec.name, *parameters, *cells])
+    return ", ".join([spec.name, *parameters])
 
 
 def stored_of(settings: Settings, partitions: int, why: str, topics: Mapping[str, str], *, seeded: bool) -> Stored:

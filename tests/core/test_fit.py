@@ -193,7 +193,7 @@ def test_other_cells_are_refused_on_the_same_checkpoint(tmp_path: Path) -> None:
         lake = dataclasses.replace(config.lake, checkpoint=str(tmp_path / "checkpoint"))
         configs.append(dataclasses.replace(config, lake=lake))
     write_life(configs[0])
-    with pytest.raises(StateError, match=r"another configuration.*cells=.*Remedy"):
+    with pytest.raises(StateError, match=r"another configuration.*cells.x.borders was 1, 2, 3, and is 4, 6.*Remedy"):
         known(configs[1])
 
 
