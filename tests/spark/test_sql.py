@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lacuna.cli.sql import refuse_writing
+from lacuna.analysis.spark_lake import refuse_writing
 from state.errors import LacunaError
 
 pytestmark = pytest.mark.system

@@ -23,7 +23,7 @@ from kafka import KafkaConsumer, TopicPartition
 from access.offsets import topic_spans
 from state.config import Config, parse
 from state.protocol.topics import Topics
-from state.storage.rows import TABLES
+from state.storage.tables import TABLES
 from streaming.life import Folder, known
 from tests.core.shell import INPUTS, Record, Shell
 
