@@ -91,7 +91,7 @@ class Duck:
             raise NotPlain
         try:
             self._open = self._connection.sql(travelled).to_arrow_reader(CHUNK)
-            return self._open
+            return _with_long_sums(self._open)
         except (duckdb.BinderException, duckdb.CatalogException, duckdb.ConversionException) as error:
             raise Mistake(f"the query failed: {_line(error)}. Remedy: correct the query") from None
         except duckdb.Error:
@@ -106,6 +106,13 @@ class Duck:
         earlier = table_at(self._config, table.lower(), int(version) if version else moment)
         self._connection.register(name, earlier.to_pyarrow_dataset())
         return f'"{name}" AS {table}'
+
+
+def _with_long_sums(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """Return rows whose sums are int64, as in Spark: DuckDB makes them wider, which Arrow has as decimals."""
+    wide = pa.decimal128(38, 0)
+    schema = pa.schema([f.with_type(pa.int64()) if f.type == wide else f for f in rows.schema])
+    return pa.RecordBatchReader.from_batches(schema, (batch.cast(schema) for batch in rows))
 
 
 def is_plain(tree: dict[str, Any]) -> bool:
