@@ -15,9 +15,12 @@ from __future__ import annotations
 import gc
 import random
 import time as wall
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import IO, Any, get_args
 
@@ -28,15 +31,16 @@ from state.config import Config
 from state.protocol.arrivals import Arrival, Channel
 from state.protocol.commands import Tick
 from state.protocol.events import KINDS, Context, Refused, Reject, read_line
-from state.protocol.messages import LOCAL
+from state.protocol.messages import LOCAL, Publish
 from state.protocol.topics import Topics
 from state.routing.counters import Measure
 from state.routing.decision import Action
 from state.routing.outcome import Measured, Outcome
 from state.routing.region import Region
-from state.space import timestamp_text
+from state.space import Space, timestamp_text
 from state.storage.codec import encode
-from state.storage.rows import TABLES, Columns, Row, metrics_row, row_count, tables
+from state.storage.rows import Columns, Row, metrics_columns, row_count, tables
+from state.storage.tables import TABLES, WRITTEN, Kind
 
 ACTIONS = get_args(Action)
 CHUNK = 8192
@@ -72,6 +76,9 @@ class Tally:
     def turn(self) -> None:
         """Take note that the overlay is quiet: nothing more can happen because of the lines so far."""
 
+    def note(self, line: int, moment: int) -> None:
+        """Take note of the moment at which a line happens."""
+
 
 class Writer(Tally):
     """Counts, and writes a row for everything that happens.
@@ -80,27 +87,27 @@ class Writer(Tally):
     merged, and written when the overlay is quiet.
     """
 
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, folder: Path, space: Space, stack: ExitStack) -> None:
         super().__init__()
+        self._space = space
         folder.mkdir(parents=True, exist_ok=True)
         self._files: dict[str, IO[bytes]] = {
             table: stack.enter_context((folder / f"{table}.jsonl").open("wb")) for table in TABLES
         }
-        self._times = {table: [c.name for c in columns if c.kind == "time"] for table, columns in TABLES.items()}
         self._metrics: dict[tuple[int, str, str], Measured] = {}
+        self._moments = array("q")
         self._rows = 0
         self._encode = msgspec.json.Encoder().encode
 
     def take(self, outcome: Outcome, lines: list[int] | None) -> None:
         super().take(outcome, lines)
         batches = None if lines is None else np.array(lines, np.int64)
-        made = tables(outcome, batches, self._rows)
+        made = tables(outcome, self._space, batches, self._rows)
         self._rows += row_count(outcome)
         for measured in outcome.metrics:
             self._merge(measured, measured.item if lines is None else lines[measured.item])
         for table, columns in made.items():
-            if table != "metrics":
-                self._write(table, columns)
+            self._write(table, columns)
 
     def _merge(self, measured: Measured, line: int) -> None:
         key = (line, measured.broker, measured.link)
@@ -110,15 +117,30 @@ class Writer(Tally):
         self._metrics[key] = measured
 
     def turn(self) -> None:
-        rows = [metrics_row(measured) | {"epoch": 1, "batch": line} for (line, _, _), measured in self._metrics.items()]
+        """Write the rows of `metrics`: those of a line happen at its moment, and are numbered by themselves."""
+        for line, rows in groupby(sorted(self._metrics), key=lambda place: place[0]):
+            those = [replace(self._metrics[place], time=self._moments[line]) for place in rows]
+            self._write("metrics", metrics_columns(those, [line] * len(those), 0))
         self._metrics.clear()
-        self._write("metrics", {c.name: [row.get(c.name) for row in rows] for c in TABLES["metrics"]})
+
+    def note(self, line: int, moment: int) -> None:
+        self._moments.extend([moment] * (line + 1 - len(self._moments)))
 
     def _write(self, table: str, columns: Columns) -> None:
-        for name in self._times[table]:
-            columns[name] = [timestamp_text(time) for time in columns[name]]
-        rows = (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
+        """Write rows with all columns of the table, in their order."""
+        count = len(columns["batch"])
+        columns[WRITTEN.name] = [None] * count
+        values = [self._values(column.kind, columns[column.name]) for column in TABLES[table].columns]
+        names = [column.name for column in TABLES[table].columns]
+        rows = (dict(zip(names, row, strict=True)) for row in zip(*values, strict=True))
         self._files[table].writelines(self._encode(row) + b"\n" for row in rows)
+
+    def _values(self, kind: Kind, values: Any) -> Iterable[Any]:
+        """Return the values of a column as JSON has them."""
+        plain = values.tolist() if isinstance(values, np.ndarray) else values
+        if kind == "time":
+            return (None if moment is None else timestamp_text(moment) for moment in plain)
+        return map(self._space.describe_point, plain) if kind == "point" else plain
 
 
 class Simulation:
@@ -193,12 +215,17 @@ class Simulation:
             kind, broker, message = read_line(self._context, line, self._clock, number - 1)
             if isinstance(message, Reject):
                 topic = self._topics.of(kind) if isinstance(kind, str) else None
-                refused = Refused(topic, 0, number - 1, line.rstrip(b"\r\n"), message.rule, message.message)
+                value, key = line.rstrip(b"\r\n"), broker if isinstance(broker, str) else None
+                refused = Refused(topic, 0, number - 1, value, message.rule, message.message, key, self._clock)
+                self.record.note(number, self._clock)
                 yield number, Arrival(FILE, number - 1, self._clock, "", LOCAL, refused)
                 continue
             if not self._knows_time and _time_in(line).time is not None:
                 self._begin(message.time)
             self._clock = max(self._clock, message.time)
+            if isinstance(message, Publish) and message.arrived != self._clock:
+                message = replace(message, arrived=self._clock)
+            self.record.note(number, self._clock)
             yield number, Arrival(self._channels[kind], number - 1, self._clock, str(broker), LOCAL, message)
 
     def _begin(self, moment: int) -> None:
@@ -213,7 +240,7 @@ def simulate(config: Config, lines: Iterable[bytes], *, out: Path | None = None,
     began = wall.perf_counter()
     with ExitStack() as stack:
         stack.enter_context(_few_collections())
-        record = Writer(out, stack) if out else Tally()
+        record = Writer(out, config.space, stack) if out else Tally()
         simulation = Simulation(config, record)
         if seed is None:
             simulation.quiet(lines)

@@ -137,11 +137,20 @@ def value_at(attribute: Attribute, fraction: float) -> int | float | str:
     """The value at a fraction of an attribute's domain."""
     if attribute.kind == "float":
         low, high = float_value(attribute.low), float_value(attribute.high)
-        return min(max(_between(low, high, fraction), low), high)
+        return min(max(_rounded(_between(low, high, fraction), high - low), low), high)
     if attribute.kind == "category":
         return attribute.values[min(int(fraction * len(attribute.values)), len(attribute.values) - 1)]
     key = attribute.low + round(fraction * (attribute.high - attribute.low))
     return attribute.value(min(key, attribute.high))  # a double rounds the length of a very long domain, maybe upward
+
+
+def _rounded(value: float, length: float) -> float:
+    """Return a value as a person would write it: a hundred thousand steps to the domain, or a few more.
+
+    >>> _rounded(661.9999999999999, 1000.0), _rounded(0.12345678, 1.0), _rounded(123456.7, 1e9)
+    (662.0, 0.12346, 120000.0)
+    """
+    return round(value, 5 - math.ceil(math.log10(length))) if 1e-300 < length < math.inf else value
 
 
 def _between(low: float, high: float, fraction: float) -> float:

@@ -34,7 +34,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import product
 from typing import Literal
 
@@ -152,6 +152,7 @@ def timestamp_key(text: str) -> int:
         raise ValueRefused("timestamp", f"{shown(text)} is not an ISO 8601 timestamp") from None
 
 
+@lru_cache(maxsize=4096)
 def timestamp_text(key: int) -> str:
     """The ISO 8601 text of a timestamp's key, in UTC.
 

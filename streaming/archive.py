@@ -1,4 +1,4 @@
-"""The archive query: from the records topic into the five tables, each row exactly once, whatever crashed.
+"""The archive query: from the records topic into the tables, each row exactly once, whatever crashed.
 
 The topic holds frames of rows (`state.protocol.frame`), each numbered on its channel: one channel per region and epoch.
 The router may have written a frame twice: its number shows that. Spark may run a batch twice, and the process may die
@@ -8,7 +8,7 @@ between two tables. Three things make that harmless:
     marks-N               the number of the last frame taken on each channel, after batch N
     the stamp (N)         in each table's log: the batch is in this table already (see `lake`)
 
-    batch N:  marks of N-1 ──plan──▶ repeats, marks of N ──write marks-N──▶ append to table 1, 2 ... 5
+    batch N:  marks of N-1 ──plan──▶ repeats, marks of N ──write marks-N──▶ append to table 1, 2 ...
 
 A plan is a function of the marks before and the heads of the batch, and of nothing else: run again, batch N finds the
 same repeats, skips the tables that have its stamp and appends the same rows to the others. Marks are written *before*
@@ -53,13 +53,16 @@ from access.offsets import first_times, topic_spans
 from state.errors import StateError
 from state.protocol.control import Lives, Prefix
 from state.protocol.events import Refused, Reject
-from state.storage.rows import reject_row
+from state.space import Space
+from state.storage.rows import from_rows, reject_row
+from state.storage.tables import TABLES
 from streaming.claims import claim, release, taken
 from streaming.lake import (
     WRITERS,
     Head,
     Place,
     Stamp,
+    Stream,
     Writer,
     check_folder,
     create_tables,
@@ -68,7 +71,7 @@ from streaming.lake import (
 )
 from streaming.paths import absolute, file_system, refusals
 from streaming.pipeline import choose_checkpoint_writer, reading
-from streaming.schemas import SCHEMAS, stream_of
+from streaming.schemas import stream_of
 from streaming.settings import Settings
 from streaming.stops import ARCHIVE, stopped
 from streaming.swap import finish
@@ -228,7 +231,7 @@ def make_plan(
     every = sorted(heads, key=lambda head: (head.epoch, head.channel, head.number, head.place))
     _refuse_faults(every)
     ends = _Ends(before, over_gaps=over_gaps)
-    rows = dict.fromkeys(SCHEMAS, 0)
+    rows = dict.fromkeys(TABLES, 0)
     skipped, foreign = [], []
     for head in every:
         taken = ends.take(head, lives)
@@ -289,15 +292,15 @@ class _Ends:
         return True
 
 
-def foreign_rows(foreign: Sequence[Head], topic: str) -> list[bytes]:
-    """Return the rows of `rejects` for foreign records, as a stream; none if there are none."""
-    if not foreign:
-        return []
-    rows = [
-        reject_row(Refused(topic, head.partition, head.offset, head.value, "foreign", head.fault or ""))
-        for head in sorted(foreign)
-    ]
-    return [stream_of("rejects", {field.name: [row.get(field.name) for row in rows] for field in SCHEMAS["rejects"]})]
+def foreign_rows(foreign: Sequence[Head], topic: str, space: Space, batch: int) -> list[Stream]:
+    """Return the rows of `rejects` for foreign records. They belong to no life: epoch 0, and the archive's batch."""
+    made = []
+    for seq, head in enumerate(sorted(foreign, key=lambda head: head.place)):
+        why = "foreign", head.fault or "", head.key, head.written
+        row = reject_row(Refused(topic, head.partition, head.offset, head.value, *why))
+        columns = from_rows("rejects", [row | {"epoch": 0, "batch": batch, "seq": seq}])
+        made.append(Stream(stream_of(space, "rejects", columns), head.written))
+    return made
 
 
 def _refuse_faults(heads: list[Head]) -> None:
@@ -360,6 +363,7 @@ class Archive:
 
     files: MarkFiles
     writer: Writer
+    space: Space
     wished: Callable[[], bool]
     tell: Callable[[int, Mapping[str, int]], None] = _nothing
     marks: Marks | None = None
@@ -388,8 +392,8 @@ class Archive:
         with self.writer.load(records) as load:
             plan = make_plan(before, load.heads, *self._lives(batch), over_gaps=self.over_gaps)
             self._keep(plan.after)
-            refused = {"rejects": foreign_rows(plan.foreign, self.topic)}
-            for table in SCHEMAS:
+            refused = {"rejects": foreign_rows(plan.foreign, self.topic, self.space, batch)}
+            for table in TABLES:
                 if plan.rows[table]:
                     load.append(table, plan.skipped, plan.after.stamp(table), refused.get(table, ()))
         self.marks = plan.after
@@ -492,7 +496,8 @@ def archive_query(
         prepare(settings, checkpoint)
         refuse_lost_records(settings, checkpoint)
         chosen = WRITERS[writer](where.lake) if isinstance(writer, str) else writer
-        archive = Archive(MarkFiles(where.marks), chosen, lambda: wish.is_set() or asked(), tell)
+        space = settings.config.space
+        archive = Archive(MarkFiles(where.marks), chosen, space, lambda: wish.is_set() or asked(), tell)
         archive.begins = lambda: lost_beginnings(settings, say)
         control = ControlLog(settings.config.kafka.bootstrap, settings.config.kafka.prefix)
         archive.control, archive.close = control.read, control.close
@@ -525,7 +530,7 @@ def lost_beginnings(settings: Settings, say: Callable[[str], None]) -> dict[str,
 def records(spark: SparkSession, settings: Settings, most_records: int) -> DataFrame:
     """Return the records that the archive reads."""
     source = spark.readStream.format("kafka").options(**reading(settings, ["records"], most_records))
-    return source.load().select("partition", "offset", "value")
+    return source.load().selectExpr("partition", "offset", "key", "value", "unix_micros(timestamp) AS written")
 
 
 def _start(spark: SparkSession, sink: DataStreamWriter, trigger: str | None) -> StreamingQuery:
@@ -547,7 +552,7 @@ def prepare(settings: Settings, checkpoint: str | None = None) -> None:
     where = places(settings, checkpoint)
     check_folder(settings.config.lake.checkpoint, "lake.checkpoint")
     finish(where.journal)
-    create_tables(where.lake)
+    create_tables(where.lake, settings.config.space)
     files = MarkFiles(where.marks)
     numbers = files.numbers()
     if not numbers:

@@ -1,4 +1,4 @@
-"""The lake: five Delta tables below one path, and the two writers that append to them.
+"""The lake: the Delta tables below one path, and the two writers that append to them.
 
     topic of frames  ──▶ Load: what one batch holds ──heads──▶ plan (see `streaming.archive`)
                            │                                     │ which records to skip
@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
@@ -46,8 +46,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from state.errors import LacunaError, StateError
 from state.protocol.events import Reject
 from state.protocol.frame import MAGIC, START, VERSION, Frame, read, rows_of
+from state.space import Space
+from state.storage.tables import TABLES, WRITTEN, skipped_by
 from streaming.paths import absolute, is_local, refusals
-from streaming.schemas import MOST_REFUSED, SCHEMAS, table_of
+from streaming.schemas import MOST_REFUSED, schemas_of, table_of
 
 Place = tuple[int, int]
 """Partition and offset of a record."""
@@ -60,13 +62,7 @@ PROPERTIES = {
 }
 """Spark's default, a checkpoint every 10 commits, costs more than the commits; kept a month, logs of a commit a second
 are millions of files. Nobody but `maintenance` may delete or change rows."""
-ABOUT = {
-    "decisions": "one row per subscription event and outgoing link",
-    "routes": "one row per publication and outgoing link it was considered for",
-    "deliveries": "one row per publication and local subscription it matched",
-    "metrics": "one row per batch and link touched in it, and one for the region",
-    "rejects": "one row per refused record",
-}
+SKIPPED_BY = "delta.dataSkippingStatsColumns"
 LEAST_FREE = 64 << 20
 """Bytes that a disk must have free when the archive starts."""
 TRIES = 5
@@ -106,37 +102,45 @@ def check_folder(path: str, name: str = "lake.path", least_free: int = LEAST_FRE
             probe.write(b"\0")
 
 
-def create_tables(lake: str) -> None:
-    """Create the missing tables. Refuse a path where something else lies in their place."""
+def create_tables(lake: str, space: Space) -> None:
+    """Create the missing tables, and bring up those of an earlier version. Refuse whatever else lies in their place."""
     check_folder(lake)
-    found = {table: _existing(lake, table) for table in SCHEMAS}
+    found = {table: _existing(lake, table) for table in TABLES}
     for table, there in found.items():
         if there is not None:
-            _check_columns(lake, table, there)
+            _check_columns(lake, table, there, space)
     for table, there in found.items():
         if there is None:
-            _create(lake, table)
+            _create(lake, table, space)
         else:
-            _add_columns(lake, table, there)
-            allow_deletes(there, lake, allowed=False)
+            _add_columns(lake, table, there, space)
+            _set_properties(there, lake, _properties(table))
 
 
-def _create(lake: str, table: str) -> None:
+def _properties(table: str) -> dict[str, str]:
+    return {**PROPERTIES, SKIPPED_BY: ",".join(skipped_by(table))}
+
+
+def _create(lake: str, table: str, space: Space) -> None:
     with refusals("lake.path", lake):
         DeltaTable.create(
             table_path(lake, table),
-            Schema.from_arrow(SCHEMAS[table]),
+            Schema.from_arrow(schemas_of(space)[table]),
             mode="ignore",
             name=table,
-            description=ABOUT[table],
-            configuration=PROPERTIES,
+            description=TABLES[table].about,
+            configuration=_properties(table),
         )
 
 
-def _add_columns(lake: str, table: str, there: DeltaTable) -> None:
-    """Add the columns that an earlier version did not know, at the end of the table."""
-    known = {field.name for field in there.schema().fields}
-    lacking = [field for field in Schema.from_arrow(SCHEMAS[table]).fields if field.name not in known]
+def _add_columns(lake: str, table: str, there: DeltaTable, space: Space) -> None:
+    """Add the columns that an earlier version did not know, and the fields of attributes that are new."""
+    known = {field.name: field.type for field in schema_of(there)}
+    ours = schemas_of(space)[table]
+    lacks = [f for f in ours if f.name not in known or not is_widened(f.type, known[f.name])]
+    lacking = [
+        Field(f.name, f.type, nullable=True, metadata=f.metadata) for f in Schema.from_arrow(pa.schema(lacks)).fields
+    ]
     if lacking:
         with refusals("lake.path", lake):
             there.alter.add_columns(lacking)
@@ -144,10 +148,15 @@ def _add_columns(lake: str, table: str, there: DeltaTable) -> None:
 
 def allow_deletes(table: DeltaTable, lake: str, *, allowed: bool) -> None:
     """Let rows of a table be deleted, or not."""
-    wanted = "false" if allowed else "true"
-    if table.metadata().configuration.get(APPEND_ONLY, "false") != wanted:
+    _set_properties(table, lake, {APPEND_ONLY: "false" if allowed else "true"})
+
+
+def _set_properties(table: DeltaTable, lake: str, wanted: Mapping[str, str]) -> None:
+    there = table.metadata().configuration
+    other = {name: value for name, value in wanted.items() if there.get(name) != value}
+    if other:
         with refusals("lake.path", lake):
-            table.alter.set_table_properties({APPEND_ONLY: wanted})
+            table.alter.set_table_properties(other)
 
 
 def _existing(lake: str, table: str) -> DeltaTable | None:
@@ -170,12 +179,12 @@ def is_vacant(path: Path) -> bool:
     return path.is_dir() and not any(files for _, _, files in os.walk(path))
 
 
-def _check_columns(lake: str, table: str, there: DeltaTable) -> None:
-    ours = {field.name: str(field.type) for field in Schema.from_arrow(SCHEMAS[table]).fields}
-    theirs = {field.name: str(field.type) for field in there.schema().fields}
+def _check_columns(lake: str, table: str, there: DeltaTable, space: Space) -> None:
+    ours = {field.name: field.type for field in schemas_of(space)[table]}
+    theirs = {field.name: field.type for field in schema_of(there)}
     lacks = [name for name in ours if name not in theirs]
     more = [name for name in theirs if name not in ours]
-    other = [name for name in ours if name in theirs and ours[name] != theirs[name]]
+    other = [name for name in ours if name in theirs and not _agree(ours[name], theirs[name])]
     about = there.metadata()
     earlier = not lacks or about.name == table  # Lacuna's own bear their name
     if earlier and not (more or other or about.partition_columns):
@@ -183,6 +192,16 @@ def _check_columns(lake: str, table: str, there: DeltaTable) -> None:
     faults = (("it lacks", lacks), ("it also has", more), ("of another type:", other))
     told = "; ".join(f"{words} {', '.join(names)}" for words, names in faults if names) or "it is partitioned"
     raise _foreign(lake, f"the table {table} there has other columns than Lacuna's: {told}")
+
+
+def _agree(one: pa.DataType, other: pa.DataType) -> bool:
+    """Return whether no field that both have is of two types: attributes come and go with lives."""
+    if pa.types.is_struct(one) and pa.types.is_struct(other):
+        fields = {field.name: field.type for field in other}
+        return all(_agree(field.type, fields[field.name]) for field in one if field.name in fields)
+    if pa.types.is_list(one) and pa.types.is_list(other):
+        return _agree(one.value_type, other.value_type)
+    return bool(one == other)
 
 
 def _foreign(lake: str, rule: str) -> LacunaError:
@@ -198,9 +217,14 @@ def open_table(lake: str, table: str) -> DeltaTable:
     return DeltaTable(path)
 
 
+def schema_of(table: DeltaTable) -> pa.Schema:
+    """Return the columns of a table, in its own order, which is that in which versions of Lacuna added them."""
+    return pa.schema(table.schema().to_arrow()).remove_metadata()
+
+
 def table_counts(lake: str) -> dict[str, int]:
     """Return the number of rows of each table, from the statistics in their logs."""
-    return {table: open_table(lake, table).count() for table in SCHEMAS}
+    return {table: open_table(lake, table).count() for table in TABLES}
 
 
 # What a batch holds
@@ -216,7 +240,8 @@ class Stamp(NamedTuple):
 class Head(NamedTuple):
     """A frame without its rows, and its position; `fault` says why it cannot be read, `foreign` that it is not ours.
 
-    `previous` and `checksum` are those of the frame; `value` is the beginning of a foreign record.
+    `previous` and `checksum` are those of the frame; `written` is when Kafka took the record (microseconds); `value` is
+    the beginning of a foreign record, `key` its key.
     """
 
     partition: int
@@ -231,36 +256,48 @@ class Head(NamedTuple):
     previous: bytes = START
     checksum: bytes = START
     value: bytes = b""
+    key: str | None = None
+    written: int = 0
 
     @property
     def place(self) -> Place:
         return self.partition, self.offset
 
 
-def unframe(partition: int, offset: int, value: bytes | None) -> tuple[Head, bytes]:
+class Stream(NamedTuple):
+    """Rows of one table as an Arrow stream, and when Kafka took the record that brought them (microseconds)."""
+
+    rows: bytes
+    written: int
+
+
+def unframe(
+    partition: int, offset: int, value: bytes | None, key: bytes | None = None, written: int = 0
+) -> tuple[Head, bytes]:
     """Return the head and the rows of a record."""
     record = value or b""
     frame = read(record)
+    name = None if key is None else key.decode(errors="replace")
     if not isinstance(frame, Frame):
         later = record.startswith(MAGIC) and record[len(MAGIC) : len(MAGIC) + 1] > bytes([VERSION])
-        fault = Head(partition, offset, 0, "", 0, "", 0, frame.message, not later)
+        fault = Head(partition, offset, 0, "", 0, "", 0, frame.message, not later, key=name, written=written)
         return fault._replace(value=record[:MOST_REFUSED]), b""
     content, rows = frame.content, rows_of(frame)
-    head = Head(partition, offset, content.epoch, content.channel, content.number, "", 0)
+    head = Head(partition, offset, content.epoch, content.channel, content.number, "", 0, key=name, written=written)
     if isinstance(rows, Reject):
         return head._replace(fault=rows.message, foreign=True, value=record[:MOST_REFUSED]), b""
-    unknown = None if rows.table in SCHEMAS else f"it is for a table {rows.table!r}, which does not exist"
+    unknown = None if rows.table in TABLES else f"it is for a table {rows.table!r}, which does not exist"
     head = head._replace(table=rows.table, rows=rows.rows, fault=unknown)
     return head._replace(previous=content.previous, checksum=frame.checksum), rows.stream
 
 
-def batches(table: str, streams: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one table, decoded a chunk at a time."""
+def batches(table: str, schema: pa.Schema, streams: Iterable[Stream]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one table in its schema, decoded a chunk at a time."""
     held: list[pa.Table] = []
     count = size = 0
     for stream in streams:
-        held.append(_rows(table, stream))
-        count, size = count + held[-1].num_rows, size + len(stream)
+        held.append(_rows(table, schema, stream))
+        count, size = count + held[-1].num_rows, size + len(stream.rows)
         if count >= CHUNK or size >= CHUNK_BYTES:
             yield from pa.concat_tables(held).combine_chunks().to_batches()
             held, count, size = [], 0, 0
@@ -268,22 +305,33 @@ def batches(table: str, streams: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
         yield from pa.concat_tables(held).combine_chunks().to_batches()
 
 
-def _rows(table: str, stream: bytes) -> pa.Table:
+def _rows(table: str, schema: pa.Schema, stream: Stream) -> pa.Table:
     try:
-        rows = table_of(stream)
+        rows = table_of(stream.rows)
     except (pa.ArrowException, OSError) as error:
         raise StateError(f"a frame of {table} is damaged: {error}. {REREAD}") from error
-    return rows if rows.schema == SCHEMAS[table] else _completed(table, rows)
+    moment = pa.array([stream.written], pa.int64()).cast(schema.field(WRITTEN.name).type)
+    written = pa.chunked_array([pa.repeat(moment[0], len(rows))])
+    return _completed(table, schema, rows.append_column(WRITTEN.name, written))
 
 
-def _completed(table: str, rows: pa.Table) -> pa.Table:
-    """Rows of an earlier version: what it did not know is null."""
-    ours = SCHEMAS[table].remove_metadata()
-    if any(field.name not in ours.names or ours.field(field.name).type != field.type for field in rows.schema):
+def _completed(table: str, schema: pa.Schema, rows: pa.Table) -> pa.Table:
+    """Return rows in the schema of the table: a column, or an attribute, that their version did not know is null."""
+    if any(f.name not in schema.names or not is_widened(f.type, schema.field(f.name).type) for f in rows.schema):
         raise StateError(f"a frame of {table} has other columns than the table. {REREAD}")
     known = set(rows.column_names)
-    columns = [rows.column(f.name) if f.name in known else pa.nulls(len(rows), f.type) for f in ours]
-    return pa.table(columns, schema=ours)
+    columns = [rows.column(f.name).cast(f.type) if f.name in known else pa.nulls(len(rows), f.type) for f in schema]
+    return pa.table(columns, schema=schema)
+
+
+def is_widened(narrow: pa.DataType, wide: pa.DataType) -> bool:
+    """Return whether a type is the same as another, but for fields that the other has besides."""
+    if pa.types.is_struct(narrow) and pa.types.is_struct(wide):
+        fields = {field.name: field.type for field in wide}
+        return all(field.name in fields and is_widened(field.type, fields[field.name]) for field in narrow)
+    if pa.types.is_list(narrow) and pa.types.is_list(wide):
+        return is_widened(narrow.value_type, wide.value_type)
+    return bool(narrow == wide)
 
 
 REREAD = "Remedy: run the version of Lacuna that wrote it; if the topic is damaged, restore it from a copy"
@@ -299,7 +347,7 @@ class Load(Protocol):
     def heads(self) -> list[Head]:
         """The header of each record."""
 
-    def append(self, table: str, skipped: Collection[Place], stamp: Stamp, more: Sequence[bytes] = ()) -> None:
+    def append(self, table: str, skipped: Collection[Place], stamp: Stamp, more: Sequence[Stream] = ()) -> None:
         """Add the rows for a table, unless the table has the stamp already.
 
         Rows of records that are `skipped` are left out; those of the streams `more` are added.
@@ -310,7 +358,7 @@ class Writer(Protocol):
     """A writer of the tables."""
 
     def load(self, records: DataFrame) -> AbstractContextManager[Load]:
-        """Read a batch with the columns partition, offset and value, once."""
+        """Read a batch with the columns partition, offset, key, value and written, once."""
 
 
 class RustWriter:
@@ -329,7 +377,7 @@ class RustWriter:
         finally:
             rest.close()
 
-    def append(self, table: str, streams: Callable[[], Iterable[bytes]], stamp: Stamp) -> None:
+    def append(self, table: str, streams: Callable[[], Iterable[Stream]], stamp: Stamp) -> None:
         """Make one commit, unless the table has it already."""
         for _ in range(TRIES - 1):
             with suppress(CommitFailedError):  # another commit changed the table's properties: see `maintenance`
@@ -337,13 +385,14 @@ class RustWriter:
                 return
         self._append(table, streams(), stamp)
 
-    def _append(self, table: str, streams: Iterable[bytes], stamp: Stamp) -> None:
+    def _append(self, table: str, streams: Iterable[Stream], stamp: Stamp) -> None:
         target = self._table(table)
         last = target.transaction_version(stamp.application)
         if last is not None and last >= stamp.version:
             return
-        rows = Watched(batches(table, streams))
-        reader = pa.RecordBatchReader.from_batches(SCHEMAS[table].remove_metadata(), rows)
+        schema = schema_of(target)
+        rows = Watched(batches(table, schema, streams))
+        reader = pa.RecordBatchReader.from_batches(schema, rows)
         mark = CommitProperties(app_transactions=[Transaction(*stamp)])
         with refusals("lake.path", self._lake):
             try:
@@ -394,15 +443,16 @@ class RustLoad:
         """Return the header of each record without decoding its rows."""
         return [frame.head for frame in self._frames]
 
-    def append(self, table: str, skipped: Collection[Place], stamp: Stamp, more: Sequence[bytes] = ()) -> None:
+    def append(self, table: str, skipped: Collection[Place], stamp: Stamp, more: Sequence[Stream] = ()) -> None:
         """Append what is for the table and is not skipped."""
         chosen = [frame for frame in self._frames if frame.head.table == table and frame.head.place not in skipped]
         self._writer.append(table, lambda: chain(more, self._streams(chosen)), stamp)
 
-    def _streams(self, frames: list[Packed]) -> Iterator[bytes]:
-        yield from (frame.stream for frame in frames if frame.stream is not None)
+    def _streams(self, frames: list[Packed]) -> Iterator[Stream]:
+        yield from (Stream(frame.stream, frame.head.written) for frame in frames if frame.stream is not None)
         for some in slices(frame for frame in frames if frame.stream is None):
-            yield from self._fetch(some)
+            for frame, rows in zip(some, self._fetch(some), strict=True):
+                yield Stream(rows, frame.head.written)
 
 
 class Rest:
@@ -462,6 +512,8 @@ FRAMES = pa.schema(
         ("previous", pa.binary()),
         ("checksum", pa.binary()),
         ("value", pa.binary()),
+        ("key", pa.string()),
+        ("written", pa.int64()),
         ("size", pa.int64()),
         ("stream", pa.binary()),
     ]
@@ -511,14 +563,14 @@ class SparkLoad:
         rows = self.frames.drop("size", "stream").toArrow().to_pylist()
         return sorted(Head(**row) for row in rows)
 
-    def append(self, table: str, skipped: Collection[Place], stamp: Stamp, more: Sequence[bytes] = ()) -> None:
+    def append(self, table: str, skipped: Collection[Place], stamp: Stamp, more: Sequence[Stream] = ()) -> None:
         """Append what is for the table and is not skipped."""
-        frames = self.frames.filter(self.frames["table"] == table).select("partition", "offset", "stream")
+        frames = self.frames.filter(self.frames["table"] == table).select("partition", "offset", "stream", "written")
         if more:
-            added = [(OWN, k, bytearray(stream)) for k, stream in enumerate(more)]
+            added = [(OWN, k, bytearray(stream.rows), stream.written) for k, stream in enumerate(more)]
             frames = frames.unionByName(frames.sparkSession.createDataFrame(added, frames.schema))
-        schema = from_arrow_schema(SCHEMAS[table])
-        rows = frames.mapInArrow(unpack_rows(table, frozenset(skipped)), schema)
+        schema = schema_of(open_table(self.lake, table))
+        rows = frames.mapInArrow(unpack_rows(table, schema, frozenset(skipped)), from_arrow_schema(schema))
         with refusals("lake.path", self.lake):
             (
                 rows.coalesce(1)
@@ -531,7 +583,7 @@ class SparkLoad:
 
 
 def _taken_apart(records: DataFrame, most: int | None = None) -> DataFrame:
-    frames = records.select("partition", "offset", "value")
+    frames = records.select("partition", "offset", "key", "value", "written")
     return frames.mapInArrow(take_apart(most), from_arrow_schema(FRAMES))
 
 
@@ -545,8 +597,8 @@ def take_apart(most: int | None = None) -> Callable[[Iterator[pa.RecordBatch]], 
         given = 0
         for chunk in chunks:
             rows = []
-            for partition, offset, value in _records(chunk, "value"):
-                head, stream = unframe(partition, offset, value)
+            for record in _records(chunk, "partition", "offset", "value", "key", "written"):
+                head, stream = unframe(*record)
                 given += len(stream)
                 kept = stream if most is None or given <= most else None
                 rows.append({**head._asdict(), "size": len(stream), "stream": kept})
@@ -556,19 +608,19 @@ def take_apart(most: int | None = None) -> Callable[[Iterator[pa.RecordBatch]], 
 
 
 def unpack_rows(
-    table: str, skipped: frozenset[Place]
+    table: str, schema: pa.Schema, skipped: frozenset[Place]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Streams into rows, for `mapInArrow`."""
 
     def unpack(chunks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        found = (record for chunk in chunks for record in _records(chunk, "stream"))
-        return batches(table, (stream for p, o, stream in found if (p, o) not in skipped))
+        found = (record for chunk in chunks for record in _records(chunk, "partition", "offset", "stream", "written"))
+        return batches(table, schema, (Stream(stream, at) for p, o, stream, at in found if (p, o) not in skipped))
 
     return unpack
 
 
-def _records(chunk: pa.RecordBatch, content: str) -> Iterator[tuple[int, int, bytes]]:
-    return zip(*(chunk.column(name).to_pylist() for name in ("partition", "offset", content)), strict=True)
+def _records(chunk: pa.RecordBatch, *columns: str) -> Iterator[tuple[Any, ...]]:
+    return zip(*(chunk.column(name).to_pylist() for name in columns), strict=True)
 
 
 WRITERS: Mapping[str, Callable[[str], Writer]] = {"rust": RustWriter, "spark": SparkWriter}

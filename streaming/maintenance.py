@@ -27,10 +27,10 @@ from deltalake.exceptions import CommitFailedError
 
 from state.config import ALL_TABLES, Config
 from state.errors import ConfigError, LacunaError
+from state.storage.tables import TABLES
 from streaming.lake import TRIES, allow_deletes, open_table
 from streaming.life import FILE
 from streaming.paths import file_system, refusals
-from streaming.schemas import SCHEMAS
 from streaming.settings import Settings
 
 WEEK = 7 * 24
@@ -75,7 +75,7 @@ def maintain(
     tell: Say = _silent,
     now: datetime | None = None,
 ) -> dict[str, Upkeep]:
-    """Delete rows that are old, compact and clean the five tables. `tell` hears the table and what begins.
+    """Delete rows that are old, compact and clean the tables. `tell` hears the table and what begins.
 
     Time travel reaches back as far as `retention_hours`. A reader at work on an older version may lose its files.
     """
@@ -84,7 +84,7 @@ def maintain(
     lake = settings.config.lake.path
     check_keep(settings.config)
     expired = _expire(settings, now or datetime.now(UTC), tell)
-    done = {table: _maintain(lake, table, retention_hours, target_bytes, tell) for table in SCHEMAS}
+    done = {table: _maintain(lake, table, retention_hours, target_bytes, tell) for table in TABLES}
     _note(settings)
     return {table: replace(upkeep, expired=expired[table]) for table, upkeep in done.items()}
 
@@ -107,24 +107,24 @@ _read_notes = msgspec.json.Decoder(list[Ending]).decode
 def check_keep(config: Config) -> None:
     """Refuse days for a table that does not exist."""
     for table in config.lake.keep:
-        if table not in (*SCHEMAS, ALL_TABLES):
-            raise ConfigError("lake.keep", table, "there is no such table", f"use some of {', '.join(SCHEMAS)}")
+        if table not in (*TABLES, ALL_TABLES):
+            raise ConfigError("lake.keep", table, "there is no such table", f"use some of {', '.join(TABLES)}")
 
 
 def _expire(settings: Settings, now: datetime, tell: Say) -> dict[str, int]:
     """Delete the rows that are older than `[lake] keep` days. Return how many, by table."""
     lake, moment = settings.config.lake, now.timestamp()
-    expired = dict.fromkeys(SCHEMAS, 0)
+    expired = dict.fromkeys(TABLES, 0)
     if not lake.keep:
         return expired
     notes = [note for note in _notes(settings) if note.epoch == settings.epoch]
-    for table in SCHEMAS:
+    for table in TABLES:
         days = lake.days_of(table)
         old = [note.batches[table] for note in notes if days and note.time <= moment - days * 86400]
         if old:
             tell(table, "expire")
             expired[table] = _delete(lake.path, table, settings.epoch, max(old))
-    latest = {table: _last_batch(open_table(lake.path, table), settings.epoch) for table in SCHEMAS}
+    latest = {table: _last_batch(open_table(lake.path, table), settings.epoch) for table in TABLES}
     longest = max(lake.keep.values()) * 86400
     kept = [note for note in notes if note.time > moment - longest]
     oldest = [note for note in notes if note.time <= moment - longest][-1:]

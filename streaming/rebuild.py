@@ -29,11 +29,11 @@ from pyspark.sql import SparkSession
 
 from access.offsets import topic_spans
 from state.errors import LacunaError, StateError
+from state.storage.tables import TABLES
 from streaming.archive import ArchiveQuery, MarkFiles, Places, archive_query, claimed, places
 from streaming.causes import cause_in
 from streaming.lake import is_vacant, open_table, table_path
 from streaming.paths import is_local, refusals
-from streaming.schemas import SCHEMAS
 from streaming.settings import Settings
 from streaming.swap import Rename, finish, swap
 
@@ -107,7 +107,7 @@ def _raise_failure(query: ArchiveQuery) -> None:
 
 def _renames(where: Places, new: Places, aside: str) -> list[Rename]:
     """Return the renames that set the old folders aside and put the new ones in their place."""
-    tables = [(table_path(where.lake, table), table_path(new.lake, table)) for table in SCHEMAS]
+    tables = [(table_path(where.lake, table), table_path(new.lake, table)) for table in TABLES]
     pairs = [*tables, (where.checkpoint, new.checkpoint), (where.marks, new.marks)]
     return [rename for old, made in pairs for rename in _exchange(Path(old), Path(made), aside)]
 
@@ -142,7 +142,7 @@ def _is_table(where: Places, table: str) -> bool:
 
 def _counts(where: Places) -> dict[str, int]:
     """Return the rows of each table; none if it is missing or damaged."""
-    return {table: _count(where, table) for table in SCHEMAS}
+    return {table: _count(where, table) for table in TABLES}
 
 
 def _count(where: Places, table: str) -> int:
@@ -168,7 +168,7 @@ def _refuse_remote(where: Places) -> None:
 
 def _refuse_foreign(where: Places) -> None:
     """Refuse a folder in the place of a table unless it is a table that Lacuna made, which bears its name."""
-    for table in SCHEMAS:
+    for table in TABLES:
         path = table_path(where.lake, table)
         if not _is_ours(where, table) and not is_vacant(Path(path)):
             raise LacunaError(

@@ -9,7 +9,8 @@ drops repeats without looking inside.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -20,7 +21,9 @@ from state.protocol.commands import Command
 from state.protocol.events import Refused
 from state.protocol.frame import Frame
 from state.protocol.wire import Packed
-from state.storage.rows import MOST_VALUE, TABLES
+from state.space import Attribute, Space, timestamp_key
+from state.storage.rows import MOST_VALUE, point_columns
+from state.storage.tables import TABLES, WRITTEN, Column, Kind, made_columns
 
 PARCELS = "region string, parcel binary"
 STATE = "version int, payload binary"
@@ -87,39 +90,91 @@ read_parcel = msgspec.msgpack.Decoder(Parcel).decode
 # Tables
 
 _NAME = pa.struct([(part, pa.string()) for part in ("home", "client", "subscription")])
+_TIME = pa.timestamp("us", tz="UTC")
 _TYPES: dict[str, Any] = {
     "text": pa.string(),
     "int": pa.int64(),
     "float": pa.float64(),
-    "time": pa.timestamp("us", tz="UTC"),
+    "time": _TIME,
     "json": pa.string(),
     "texts": pa.list_(pa.string()),
     "name": _NAME,
     "names": pa.list_(_NAME),
 }
-SCHEMAS: dict[str, pa.Schema] = {
-    table: pa.schema([pa.field(c.name, _TYPES[c.kind], metadata={"comment": c.about}) for c in columns])
-    for table, columns in TABLES.items()
-}
-"""The Arrow schema of each Delta table; types and comments are those of `state.storage.rows`."""
-_JSON = {table: frozenset(c.name for c in columns if c.kind == "json") for table, columns in TABLES.items()}
+_VALUES = {"int": pa.int64(), "float": pa.float64(), "category": pa.string(), "timestamp": _TIME}
+"""The type of an attribute's values, by its kind."""
+Schemas = Mapping[str, pa.Schema]
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
 _json = msgspec.json.Encoder().encode
 
 
-def stream_of(table: str, columns: Mapping[str, Sequence[Any]]) -> bytes:
+@lru_cache(maxsize=64)
+def schemas_of(space: Space) -> Schemas:
+    """Return the Arrow schema of each Delta table; types and comments are those of `state.storage.tables`."""
+    return {name: pa.schema([_field(space, column) for column in table.columns]) for name, table in TABLES.items()}
+
+
+@lru_cache(maxsize=512)
+def _made(space: Space, table: str) -> pa.Schema:
+    """Return the schema of rows in a frame, which their reader completes."""
+    schema = schemas_of(space)[table].remove_metadata()
+    return schema.remove(schema.get_field_index(WRITTEN.name))
+
+
+def _field(space: Space, column: Column) -> pa.Field:
+    about = {"comment": column.about}
+    return pa.field(column.name, _type_of(space, column.kind), nullable=not column.always, metadata=about)
+
+
+def _type_of(space: Space, kind: Kind) -> pa.DataType:
+    match kind:
+        case "point":
+            return pa.struct([(a.name, _VALUES[a.kind]) for a in space.attributes])
+        case "boxes":
+            return pa.list_(pa.struct([(a.name, _side_type(a)) for a in space.attributes]))
+        case _:
+            return _TYPES[kind]
+
+
+def _side_type(attribute: Attribute) -> pa.DataType:
+    value = _VALUES[attribute.kind]
+    return pa.list_(value) if attribute.kind == "category" else pa.struct([("low", value), ("high", value)])
+
+
+def stream_of(space: Space, table: str, columns: Mapping[str, Any]) -> bytes:
     """Return columns as an Arrow stream in the table's schema."""
-    schema = SCHEMAS[table]
-    arrays = [pa.array(_texts(columns[f.name]) if f.name in _JSON[table] else columns[f.name], f.type) for f in schema]
-    batch = pa.record_batch(arrays, schema=schema.remove_metadata())
+    schema = _made(space, table)
+    arrays = [_array(space, c.kind, columns[c.name], schema.field(c.name).type) for c in made_columns(table)]
+    batch = pa.record_batch(arrays, schema=schema)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema, options=_OPTIONS) as writer:
         writer.write_batch(batch)
     return bytes(sink.getvalue())
 
 
-def _texts(values: Sequence[Any]) -> list[str | None]:
-    return [None if value is None else _json(value).decode() for value in values]
+def _array(space: Space, kind: Kind, values: Any, wanted: pa.DataType) -> pa.Array:
+    match kind:
+        case "json":
+            return pa.array([None if value is None else _json(value).decode() for value in values], wanted)
+        case "point":
+            found = point_columns(space, values)
+            return pa.StructArray.from_arrays([_plain(found[f.name], f.type) for f in wanted], fields=list(wanted))
+        case "boxes":
+            return pa.array([boxes and [_box(space, box) for box in boxes] for boxes in values], wanted)
+        case _:
+            return _plain(values, wanted)
+
+
+def _plain(values: Any, wanted: pa.DataType) -> pa.Array:
+    return pa.array(values, pa.int64()).cast(wanted) if pa.types.is_timestamp(wanted) else pa.array(values, wanted)
+
+
+def _box(space: Space, box: dict[str, Any]) -> dict[str, Any]:
+    """Return a box whose timestamps are moments, not texts."""
+    times = [a.name for a in space.attributes if a.kind == "timestamp" and box[a.name] is not None]
+    if not times:
+        return box
+    return box | {name: {end: timestamp_key(text) for end, text in box[name].items()} for name in times}
 
 
 def table_of(stream: bytes) -> pa.Table:

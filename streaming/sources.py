@@ -71,7 +71,9 @@ class Sorter:
             reject = self._add_event(kind, channel, offset, taken, key, content, _headers(headers))
         if reject is not None:
             part, broker = self._home_of(kind, key)
-            refused = Refused(topic, partition, offset, content[:MOST_REFUSED], reject.rule, reject.message)
+            name = None if key is None else key.decode(errors="replace")
+            why = reject.rule, reject.message
+            refused = Refused(topic, partition, offset, content[:MOST_REFUSED], *why, name, taken)
             self._parcel(part, channel).rejects.append(Rejected(offset, taken, broker, refused))
 
     def _add_event(

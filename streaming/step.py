@@ -35,8 +35,9 @@ from state.routing.outcome import Outcome
 from state.routing.region import Region
 from state.space import Space, timestamp_text
 from state.storage.codec import keys_of
-from state.storage.rows import COUNTS, REGION, Columns, tables
+from state.storage.rows import Columns, metrics_columns, row_count, tables
 from state.storage.store import Held, Store
+from state.storage.tables import COUNTS, REGION
 from streaming.hashing import kafka_partition
 from streaming.heap import HEAP
 from streaming.life import seed_of
@@ -112,7 +113,7 @@ class Output:
         settings, region = self._settings, self._region
         key, partition = region.name.encode(), settings.records[region.name]
         for table, columns in self._tables().items():
-            for rows, stream in _parts(table, columns):
+            for rows, stream in _parts(settings.config.space, table, columns):
                 frame = region.records.frame("rows", body_of_rows(table, rows, stream), self._batch)
                 yield Record(settings.topics.records, partition, key, frame)
 
@@ -122,16 +123,17 @@ class Output:
         Sizes and time taken are those of the batch before, as stored: those of this one are not known yet, and a batch
         that is repeated must write the same rows.
         """
-        made = tables(self._outcome, self._batch, epoch=self._settings.epoch)
-        metrics, name = made["metrics"], self._region.name
+        outcome, batch, epoch = self._outcome, self._batch, self._settings.epoch
+        made = tables(outcome, self._settings.config.space, batch, epoch=epoch)
+        count = row_count(outcome)
+        metrics = metrics_columns(outcome.metrics, [batch] * len(outcome.metrics), count, epoch)
+        name = self._region.name
         metrics["state_bytes"] = list(map(self._bytes_of, metrics["broker"], metrics["link"]))
         row: dict[str, Any] = {"broker": name, "link": REGION, "batch": self._batch, **dict.fromkeys(COUNTS, 0)}
-        row["epoch"] = self._settings.epoch
-        row["state_bytes"] = self._bytes_of(name, REGION)
-        row["millis"] = self._store.millis
-        for column, values in metrics.items():
-            values.append(row.get(column))
-        return made
+        row |= {"epoch": epoch, "seq": count + len(outcome.metrics)}
+        row |= {"time": self._region.clock, "arrived": self._region.clock, "batches": 1}
+        row |= {"state_bytes": self._bytes_of(name, REGION), "millis": self._store.millis}
+        return made | {"metrics": {column: [*values, row.get(column)] for column, values in metrics.items()}}
 
     def _bytes_of(self, broker: str, link: str) -> int:
         """Return the size of what is stored of a link; `LOCAL`: of the broker itself; `REGION`: the rest."""
@@ -192,7 +194,8 @@ def _letter(channel: Channel, posted: Posted) -> Letter | Refused:
     if isinstance(letter, Letter):
         return letter
     value = write(posted.frame.content)[0][:MOST_REFUSED]
-    return Refused(channel.topic, channel.partition, posted.offset, value, letter.rule, letter.message)
+    place = channel.topic, channel.partition, posted.offset
+    return Refused(*place, value, letter.rule, letter.message, channel.name, posted.time)
 
 
 def _received(region: Region) -> list[int]:
@@ -201,7 +204,8 @@ def _received(region: Region) -> list[int]:
 
 def is_recorded(outcome: Outcome) -> bool:
     """Return whether an outcome is to be written at all."""
-    return bool(outcome.letters or outcome.deliveries or outcome.decisions or outcome.rejects or outcome.metrics)
+    recorded = outcome.subscriptions, outcome.publications, outcome.decisions, outcome.routes, outcome.rejects
+    return any(recorded) or bool(outcome.letters or outcome.deliveries or outcome.metrics)
 
 
 def _who(name: Name) -> bytes:
@@ -225,16 +229,16 @@ def _headers(headers: Headers) -> list[dict[str, Any]] | None:
     return [{"key": key, "value": value} for key, value in headers] or None
 
 
-def _parts(table: str, columns: Columns, most: int | None = None) -> Iterator[tuple[int, bytes]]:
+def _parts(space: Space, table: str, columns: Columns, most: int | None = None) -> Iterator[tuple[int, bytes]]:
     """Cut rows into parts of at most `most`, and of fewer where they are long: Kafka limits the size of a record."""
     size = MOST_ROWS if most is None else most
     for begin in range(0, len(columns["batch"]), size):
         some = {column: values[begin : begin + size] for column, values in columns.items()}
-        rows, stream = len(some["batch"]), stream_of(table, some)
+        rows, stream = len(some["batch"]), stream_of(space, table, some)
         if rows == 1 or len(stream) <= MOST_FRAME:
             yield rows, stream
         else:
-            yield from _parts(table, some, (rows + 1) // 2)
+            yield from _parts(space, table, some, (rows + 1) // 2)
 
 
 def step(settings: Settings) -> Callable[[Any, Iterator[pd.DataFrame], Any], Iterator[pd.DataFrame]]:

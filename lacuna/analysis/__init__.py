@@ -8,6 +8,9 @@
     redundancy      the subscriptions of a set that the others make redundant
     lint            the subscriptions of a file that would be refused or are redundant
     fit             cells for strategy `mics`, learned from publications
+    views           views over the tables, as text for each engine
+    duck            tables and views in DuckDB, and which statements it may answer
+    spark_lake      tables and views in Spark SQL
     chain           the probability that strategy `probabilistic` finds a publication along a path
 
 Every module takes and returns values. Options, progress and output are the business of `lacuna.cli`.

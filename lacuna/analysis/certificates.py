@@ -1,9 +1,9 @@
 """Certificates: the subscriptions that cover a withheld one, when that was decided and now.
 
-A row names the coverers at the time of the decision. Later one of them may be cancelled, or replaced by
-another shape. If others still cover the subscription, the link certifies it again. Nothing changes for the neighbour,
-so there is no row about it. The coverers *now* are therefore computed from the shapes of the subscriptions that are
-active now. Any certificate is a proof; the link may hold another one than is found here.
+A row names the coverers at the time of the decision. Later one of them may be cancelled, or replaced by another shape.
+If others still cover the subscription, the link certifies it again, and a row says so (`covered anew`). An earlier
+version of Lacuna wrote no such row: where a coverer is gone nonetheless, the coverers *now* are computed from the
+shapes of what is active now. Any certificate is a proof; the link may hold another one than is found here.
 
 Nothing can be found where shapes were not recorded, or where the link itself has no proof (`probabilistic`).
 """

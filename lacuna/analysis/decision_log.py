@@ -91,8 +91,9 @@ def _plain(row: Row) -> Row:
     """Return a row of the Delta table in the form that a simulation writes."""
     for column in ("witness", "shape"):
         row[column] = None if row[column] is None else json.loads(row[column])
-    moment: datetime = row["time"]
-    row["time"] = moment.isoformat().replace("+00:00", "Z")
+    for column, value in row.items():
+        if isinstance(value, datetime):
+            row[column] = value.isoformat().replace("+00:00", "Z")
     return row
 
 
@@ -132,7 +133,9 @@ def active_at(space: Space, rows: Sequence[Row], index: int) -> dict[Name, Boxes
     """
     before = list(rows[:index])
     if rows[index]["action"] == "promote":
-        after = (row for row in rows[index + 1 :] if row["action"] != "promote")
+        after = (
+            row for row in rows[index + 1 :] if row["action"] != "promote" and row["reason"] != Reason.COVERED_ANEW
+        )
         before += [row for row in islice(after, 1) if row.get("cause") == rows[index].get("cause")]
     active = active_after(space, before)
     active.pop(name_of(rows[index]), None)

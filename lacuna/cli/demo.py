@@ -34,7 +34,7 @@ from producers.sender import Sender
 from producers.workloads import Event, Workload
 from state.config import Config, parse
 from state.errors import ConfigError
-from state.storage.rows import TABLES
+from state.storage.tables import TABLES
 from streaming.pipeline import Engine
 from streaming.service import Service
 

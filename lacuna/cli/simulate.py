@@ -35,9 +35,7 @@ def declare(command: Parser) -> None:
         f"'{{name = \"union\", budget = 500}}'; names: {', '.join(PARAMETERS)}",
     )
     command.add_argument("--seed", type=int, metavar="N", help="interleave link messages at random, reproducibly")
-    command.add_argument(
-        "--out", metavar="DIR", help="write decisions, routes, deliveries, metrics, rejects as JSON lines"
-    )
+    command.add_argument("--out", metavar="DIR", help="write the rows of every table as JSON lines")
     add_json(command, "print the summary as one JSON object")
 
 

@@ -1,101 +1,202 @@
-"""`lacuna sql`: run a query over the Delta tables with Spark."""
+"""`lacuna sql`: run queries over the Delta tables and the views, with DuckDB where it can, with Spark where it must.
+
+Without a query it is a shell that stays: one connection, and one Spark session from the first statement that needs it.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+import datetime as dt
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import IO, Any
 
-from py4j.java_gateway import is_instance_of
+import pyarrow as pa
+from pyarrow import csv, parquet
 from rich.table import Table
+from rich.text import Text
 
+from lacuna.analysis.duck import Duck, NotPlain
+from lacuna.analysis.views import DUCKDB, views
 from lacuna.cli.config_file import read_config
 from lacuna.cli.console import console, say
-from lacuna.cli.options import Args, Parser, add_config, add_json
-from lacuna.local import spark_jars
+from lacuna.cli.options import Args, Parser, add_config, show_lines
+from state.config import Config
 from state.errors import LacunaError
-from state.storage.rows import TABLES
-from streaming.pipeline import Engine, session
+from state.storage.tables import TABLES
+
+MOST_SHOWN = 1000
+"""Rows that a person is shown."""
+PROMPT = "lacuna> "
+Rows = Any
+"""A table of Arrow's, or a reader of one."""
 
 
 def declare(command: Parser) -> None:
     """Describe the command and add its options."""
-    command.description = f"Run a query over the Delta tables: {', '.join(TABLES)}. Nothing can be changed."
-    command.add_argument("query", help='for example "SELECT action, count(*) FROM decisions GROUP BY action"')
+    command.description = (
+        f"Run a query over the Delta tables ({', '.join(TABLES)}) and the views over them. Nothing can be changed. "
+        "Without a query: a shell."
+    )
+    command.add_argument(
+        "query", nargs="?", help='for example "SELECT action, count(*) AS n FROM decisions GROUP BY action"'
+    )
     add_config(command)
-    add_json(command, "print one JSON object a row")
+    command.add_argument(
+        "--engine",
+        choices=("auto", "spark"),
+        default="auto",
+        help="auto: DuckDB where the statement means the same in both, otherwise Spark (default: %(default)s)",
+    )
+    output = command.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", help="print one JSON object a row")
+    output.add_argument("--csv", action="store_true", help="print all rows as CSV")
+    output.add_argument("--parquet", metavar="F", help="write all rows into a Parquet file")
+    show_lines(command, 'example: lacuna sql "SELECT * FROM hot_links LIMIT 5"')
 
 
 def run(args: Args) -> int:
-    """Run the query and print its rows."""
-    config = read_config(args.config)
-    missing = [table for table in TABLES if not (Path(config.lake.path) / table / "_delta_log").is_dir()]
-    if missing:
-        raise LacunaError(
-            f"lake.path = {config.lake.path!r}: there is no table {missing[0]} below it. "
-            "Remedy: run the job first, or name the right configuration"
-        )
-    say("starting Spark")
-    spark = session(Engine(jars=spark_jars(), partitions=2))
+    """Run the query and print its rows, or be a shell."""
+    engines = Engines(read_config(args.config), args.engine)
     try:
-        for table in TABLES:
-            path = str((Path(config.lake.path) / table).resolve())
-            spark.read.format("delta").load(path).createOrReplaceTempView(table)
-        refuse_writing(spark, args.query)
-        _print_frame(spark.sql(args.query), as_json=args.json)
-    except Exception as error:
-        if type(error).__module__.startswith("pyspark"):
-            raise LacunaError(f"the query failed: {str(error).splitlines()[0]}. Remedy: correct the query") from None
-        raise
+        if args.query is not None:
+            show(engines.query(args.query), args)
+        else:
+            _shell(engines, args)
     finally:
-        spark.stop()
+        engines.close()
     return 0
 
 
-# Read only
+class Engines:
+    """DuckDB, and Spark once it is needed."""
 
-CATALYST = "org.apache.spark.sql.catalyst.plans.logical"
-COMMANDS = (f"{CATALYST}.Command", f"{CATALYST}.ParsedStatement")
-"""The classes of plans that do something rather than return rows."""
-READING = ("DescribeRelation", "DescribeColumn", "DescribeQueryCommand", "ExplainCommand", "ShowColumns", "ShowTables")
-"""Commands that only tell about tables and queries."""
-EFFECTS = ("InsertInto", "Script", "Compound", "ExecuteImmediate")
-"""Parts of the names of plans that do something and are no commands: programs of the shell are among them."""
-JAVA = ("java_method", "reflect", "try_reflect")
-"""Functions that call any static method of Java."""
+    def __init__(self, config: Config, engine: str) -> None:
+        self._config, self._engine = config, engine
+        self._duck = Duck(config)
+        self._spark: Any = None
 
+    def query(self, statement: str) -> Rows:
+        """Run a statement where it can be run."""
+        if self._engine == "auto":
+            try:
+                return self._duck.query(statement)
+            except NotPlain:
+                pass
+        return self._in_spark(statement)
 
-def refuse_writing(spark: Any, query: str) -> None:
-    """Refuse a statement that could change anything, before any part of it is run."""
-    session = spark._jsparkSession.sessionState()
-    java = spark._jvm
-    identifier, some = java.org.apache.spark.sql.catalyst.FunctionIdentifier, java.scala.Option.apply
-    for function in JAVA:
-        session.functionRegistry().dropFunction(identifier(function, some("builtin"), some("system")))
-    plan = session.sqlParser().parsePlan(query)
-    if plan.getClass().getSimpleName() not in READING and _writes(spark, plan):
-        raise LacunaError(
-            "the statement does more than read, and `lacuna sql` only reads. Remedy: write a SELECT; tables are "
-            "changed by the job and by `lacuna archive` alone"
-        )
+    def _in_spark(self, statement: str) -> Rows:
+        if self._spark is None:
+            say("starting Spark")
+            from lacuna.analysis.spark_lake import SparkLake  # here: it takes seconds to import
 
+            self._spark = SparkLake(self._config)
+        return self._spark.query(statement)
 
-def _writes(spark: Any, plan: Any) -> bool:
-    """Return whether a plan, or any part of it, has an effect. Its text shows the plans inside expressions, too."""
-    name, gateway = plan.getClass().getSimpleName(), spark.sparkContext._gateway
-    if any(is_instance_of(gateway, plan, command) for command in COMMANDS) or "ScriptTransformation" in plan.toString():
-        return True
-    children = plan.children()
-    return any(part in name for part in EFFECTS) or any(
-        _writes(spark, children.apply(k)) for k in range(children.size())
-    )
+    def close(self) -> None:
+        """Stop Spark, if it was started."""
+        if self._spark is not None:
+            self._spark.close()
 
 
-def _print_frame(frame: Any, *, as_json: bool) -> None:
-    if as_json:
-        for row in frame.toJSON().toLocalIterator():
-            print(row)
-        return
-    table = Table(*frame.columns)
-    for row in frame.limit(1000).collect():
-        table.add_row(*(str(value) for value in row))
+# The shell
+
+
+def _shell(engines: Engines, args: Args) -> None:
+    if sys.stdin.isatty():
+        say(f"tables: {', '.join(TABLES)}; views: {', '.join(views(engines._config, DUCKDB))}; an empty line ends")
+    for statement in statements(sys.stdin):
+        try:
+            show(engines.query(statement), args)
+        except LacunaError as error:
+            say(str(error))
+
+
+def statements(lines: IO[str]) -> Iterator[str]:
+    """Yield statements, which end with a semicolon or the end of the input. An empty line between two ends it, too."""
+    held = ""
+    while line := _next_line(lines, held):
+        held += line
+        if held.rstrip().endswith(";"):
+            yield held.strip().rstrip(";")
+            held = ""
+        elif not held.strip():
+            break
+    if held.strip():
+        yield held.strip()
+
+
+def _next_line(lines: IO[str], held: str) -> str:
+    if lines.isatty():
+        print(PROMPT if not held else "   ...> ", end="", flush=True)
+    return lines.readline()
+
+
+# Output
+
+
+def show(rows: Rows, args: Args) -> None:
+    """Print rows for a person, or as a program wants them."""
+    if args.parquet:
+        table = _whole(rows)
+        parquet.write_table(table, args.parquet)
+        say(f"{table.num_rows:,} rows in {args.parquet}")
+    elif args.csv:
+        csv.write_csv(_flat(_whole(rows)), sys.stdout.buffer)
+    elif args.json:
+        for row in _each(rows):
+            print(json.dumps(row, default=_plain))
+    else:
+        _show_table(rows)
+
+
+def _whole(rows: Rows) -> pa.Table:
+    return rows.read_all() if isinstance(rows, pa.RecordBatchReader) else rows
+
+
+def _each(rows: Rows) -> Iterator[dict[str, Any]]:
+    batches: Iterable[pa.RecordBatch] = rows if isinstance(rows, pa.RecordBatchReader) else rows.to_batches()
+    for batch in batches:
+        yield from batch.to_pylist()
+
+
+def _flat(table: pa.Table) -> pa.Table:
+    """Return a table of which columns of structs and lists are JSON, because CSV has neither."""
+    for k, field in enumerate(table.schema):
+        if pa.types.is_nested(field.type) or pa.types.is_interval(field.type):
+            values = [None if value is None else _text(value) for value in table.column(k).to_pylist()]
+            table = table.set_column(k, field.name, pa.array(values, pa.string()))
+    return table
+
+
+def _show_table(rows: Rows) -> None:
+    """Print at most `MOST_SHOWN` rows, numbers to the right, and say what was left out."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for field in rows.schema:
+        number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type)
+        table.add_column(Text(field.name), justify="right" if number else "left", overflow="fold")
+    found = list(islice(_each(rows), MOST_SHOWN + 1))
+    for row in found[:MOST_SHOWN]:
+        table.add_row(*(Text(_text(value)) for value in row.values()))
     console().print(table)
+    if len(found) > MOST_SHOWN:
+        say(f"only the first {MOST_SHOWN:,} rows are shown: add a LIMIT, or have all with --csv, --json or --parquet")
+
+
+def _text(value: object) -> str:
+    """Return a value as people read it."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, default=_plain).strip('"')
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON does not know in a form that it does: moments as in events, spans in seconds."""
+    if isinstance(value, dt.datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, dt.timedelta):
+        return value.total_seconds()
+    if isinstance(value, pa.MonthDayNano):
+        return (value.days * 86400) + value.nanoseconds / 1e9
+    return str(value) if isinstance(value, dt.date) else float(value)

@@ -64,7 +64,9 @@ class Arrival(NamedTuple):
 def refusal(arrival: Arrival, value: bytes, reject: Reject) -> Refused:
     """Return a refused arrival as the row that says so needs it."""
     channel = arrival.channel
-    return Refused(channel.topic or channel.name, channel.partition, arrival.offset, value, reject.rule, reject.message)
+    where = channel.topic or channel.name, channel.partition, arrival.offset
+    key = channel.name if channel.topic else arrival.broker
+    return Refused(*where, value, reject.rule, reject.message, key, arrival.time)
 
 
 _offset = attrgetter("offset")

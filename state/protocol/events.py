@@ -97,7 +97,10 @@ class Reject:
 
 
 class Refused(msgspec.Struct, array_like=True, frozen=True):
-    """A record of a topic that was refused: where it is, the value (its beginning, if it is long), and why."""
+    """A record of a topic that was refused: where it is, the value (its beginning, if it is long), and why.
+
+    `key` is the key of the record, `arrived` when Kafka took it.
+    """
 
     topic: str | None
     partition: int
@@ -105,6 +108,48 @@ class Refused(msgspec.Struct, array_like=True, frozen=True):
     value: bytes
     rule: str
     message: str
+    key: str | None = None
+    arrived: int = 0
+
+
+class Said(NamedTuple):
+    """What can be read of an event that was refused: whose it is, its id and `ack`, and the producer's moment."""
+
+    client: str | None = None
+    id: str | None = None
+    ack: str | None = None
+    time: int | None = None
+
+
+class _Said(msgspec.Struct):
+    client: Any = None
+    id: Any = None
+    ack: Any = None
+    time: Any = None
+
+
+_decode_said = msgspec.json.Decoder(_Said).decode
+
+
+def said_in(value: bytes) -> Said:
+    """Return what can be read of a refused event.
+
+    >>> said_in(b'{"client": "ann", "id": 7, "time": "1970-01-01T00:00:01Z"}')
+    Said(client='ann', id=None, ack=None, time=1000000)
+    """
+    try:
+        said = _decode_said(value)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return Said()
+    client, id, ack = (one if isinstance(one, str) else None for one in (said.client, said.id, said.ack))
+    return Said(client, id, ack, _moment(said.time))
+
+
+def _moment(value: object) -> int | None:
+    try:
+        return timestamp_key(value) if isinstance(value, str) else None
+    except ValueRefused:
+        return None
 
 
 class _Refused(Exception):

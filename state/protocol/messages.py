@@ -60,6 +60,8 @@ class Change(StrEnum):
     RENEW = "renew"
     UNSUBSCRIBE = "unsubscribe"
     EXPIRE = "expire"
+    CARRY = "carry"
+    """It stood when a life began."""
 
 
 class Cause(NamedTuple):

@@ -17,7 +17,7 @@ from typing import Literal
 
 import msgspec
 
-from state.protocol.events import EventKind, Refused, Reject
+from state.protocol.events import EventKind, Refused, Reject, said_in
 from state.protocol.messages import Name, Publish, Subscribe, Unsubscribe
 
 State = Literal["in-force", "ended", "not-standing", "routed", "refused"]
@@ -42,17 +42,6 @@ class Notice(msgspec.Struct, frozen=True, omit_defaults=True):
         return (self.client or self.ack or "").encode()
 
 
-class _Sender(msgspec.Struct):
-    """The fields of a refused event that say whom to tell."""
-
-    client: str | None = None
-    id: str | None = None
-    ack: str | None = None
-
-
-_sender_in = msgspec.json.Decoder(_Sender).decode
-
-
 def about(message: Subscribe | Unsubscribe, state: State, refusal: Reject | None = None) -> Notice:
     """Return a notice about a client's change of a subscription."""
     name: Name = message.name
@@ -68,10 +57,7 @@ def about_publication(publication: Publish) -> Notice:
 
 def about_refused(refused: Refused) -> Notice | None:
     """Return a notice about a refused record, or None if it does not say whom to tell."""
-    try:
-        sender = _sender_in(refused.value)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
+    sender = said_in(refused.value)
     if not sender.client and not sender.ack:
         return None
     return Notice(

@@ -30,6 +30,7 @@ class Reason(StrEnum):
     COVERED_BY_SEVERAL = "covered by several"
     COVERED_BY_RANGES = "covered by ranges"
     COVERED_BY_A_LATER_ONE = "covered by a later one"
+    COVERED_ANEW = "covered anew"
     PROBABLY_COVERED = "probably covered"
     PROBABLY_COVERED_AUDITED = "probably covered, audited"
     # cancelled or dropped
@@ -37,6 +38,8 @@ class Reason(StrEnum):
     EXPIRED = "expired"
     REPLACED = "replaced"
     TAKEN_BACK = "taken back"
+    # told or withheld since an earlier life
+    CARRIED = "carried"
 
     @property
     def is_audited(self) -> bool:

@@ -28,6 +28,7 @@ from state.protocol.wire import EXPIRE, REBUILD, WORK, Input, unpack
 from state.routing.decision import Decision
 from state.routing.heard import Kept
 from state.routing.link import Link, Setup, build
+from state.routing.outcome import Changed
 from state.routing.subscriptions import Subscription, Subscriptions
 
 
@@ -41,11 +42,11 @@ class Weight(Enum):
 
 @dataclass(slots=True)
 class Effect:
-    """The effect of an input: decisions by link, in order, links that finished a rebuild, how many expired."""
+    """The effect of an input: changes of clients' subscriptions, decisions by link, links that finished a rebuild."""
 
+    changed: list[Changed] = field(default_factory=list)
     decided: list[tuple[Link, list[Decision]]] = field(default_factory=list)
     rebuilt: list[Link] = field(default_factory=list)
-    expired: int = 0
 
 
 class Broker:
@@ -81,6 +82,9 @@ class Broker:
             cause = self._cause(request, arrived)
             if self._weight(request, self.ledger.apply(request, arrived)) is Weight.CHANGE:
                 effect.decided = self._change(origin, request, cause)
+                effect.changed.append(self._changed(request, cause))
+            elif isinstance(request, Subscribe):
+                effect.changed.append(self._changed(request, cause._replace(change=Change.RENEW)))
         else:
             effect.decided = self._change(origin, request, request.cause)
         self._work(effect)
@@ -93,7 +97,7 @@ class Broker:
         for ended, moment in self.ledger.expire(now) if name is None else [(name, self.ledger.end(name, now))]:
             cause = Cause(ended, Change.EXPIRE, moment, moment)
             effect.decided += self._change(LOCAL, Unsubscribe(ended), cause)
-            effect.expired += 1
+            effect.changed.append(Changed(cause))
         self._work(effect)
         return effect
 
@@ -128,6 +132,11 @@ class Broker:
             return Cause(request.name, Change.UNSUBSCRIBE, time, arrived)
         change = Change.REPLACE if request.name in self.ledger.standing else Change.SUBSCRIBE
         return Cause(request.name, change, time, arrived)
+
+    def _changed(self, request: Subscribe | Unsubscribe, cause: Cause) -> Changed:
+        if isinstance(request, Unsubscribe):
+            return Changed(cause)
+        return Changed(cause, request.boxes, request.where, self.ledger.standing[request.name].expires)
 
     def _change(self, origin: str, request: Request, cause: Cause | None) -> list[tuple[Link, list[Decision]]]:
         """Let the link that the request came from hear it, and every other link decide."""

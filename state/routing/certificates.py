@@ -99,11 +99,12 @@ class Certificates:
         entry.coverers = coverers
         self._enter(name, entry)
 
-    def rename(self, name: Name, coverer: Name, other: Name) -> None:
-        """Let a certificate name another coverer instead of one, unless it waits to be made anew anyway."""
+    def renamed(self, name: Name, coverer: Name, other: Name) -> tuple[Name, ...] | None:
+        """Return a certificate with another coverer instead of one; None if it waits to be made anew anyway."""
         coverers = self.passive[name].coverers
-        if not any(self._waits(name, one) for one in coverers):
-            self.renew(name, tuple(dict.fromkeys(other if one == coverer else one for one in coverers)))
+        if any(self._waits(name, one) for one in coverers):
+            return None
+        return tuple(dict.fromkeys(other if one == coverer else one for one in coverers))
 
     def dependants(self, name: Name) -> Collection[Name]:
         """Return those who lean on what was told last under this name."""

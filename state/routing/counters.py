@@ -7,7 +7,6 @@ makes its rows.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from typing import Literal
 
 from state.protocol.messages import Request
@@ -41,11 +40,9 @@ class Counters:
         gathered, self._counts = self._counts, {}
         return [(*key, counts) for key, counts in gathered.items()]
 
-    def request(self, item: int, broker: str, links: Iterable[str], request: Request) -> None:
-        """Count a request that a broker took, on each of its links."""
-        kind = "subscribes" if request.asks else "unsubscribes"
-        for link in links:
-            self.of(item, broker, link)[kind] += 1
+    def request(self, item: int, broker: str, origin: str, request: Request) -> None:
+        """Count a request that a broker took, on the link that it came from."""
+        self.of(item, broker, origin)["subscribes" if request.asks else "unsubscribes"] += 1
 
     def considered(self, run: Run, index: Ints, broker: str, link: str, wanted: Mask, false: Mask) -> None:
         """Count publications that were considered for a link, those that went, and those that nobody asked for."""

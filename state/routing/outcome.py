@@ -7,6 +7,7 @@ publications were grouped into runs.
 Publications travel in runs (`region`), so their records are arrays of positions in a run:
 
     Run           the publications that travelled together, in order of arrival
+    Published     those that clients published at one broker
     Routed        those that were considered for one link, and which of them went
     Delivered     pairs of a publication and a subscription that it matched, at one broker
 """
@@ -22,8 +23,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from state.geometry.boxes import Boxes
 from state.protocol.events import Refused
-from state.protocol.messages import Name, Publish
+from state.protocol.messages import Cause, Name, Publish
 from state.protocol.notices import Notice
 from state.routing.decision import Decision
 from state.routing.link import Setup
@@ -46,12 +48,31 @@ class Decided(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
+class Changed:
+    """An accepted change of a client's subscription: its cause, and what stands then; no boxes if it ended."""
+
+    cause: Cause
+    boxes: Boxes | None = None
+    where: bytes | None = None
+    expires: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """Publications that travelled together, the item of each, and their points."""
 
     publications: list[Publish]
     items: Ints
     points: Keys
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The publications of a run that clients published at one broker, by position in the run."""
+
+    run: Run
+    broker: str
+    index: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +116,16 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Counters of a link since its last record, and its sizes now."""
+    """Counters of a link since its last record, over so many batches, and its sizes now, at this moment."""
 
     item: int
     broker: str
     link: str
+    strategy: str | None
+    time: int
     counts: Counter[str]
     sizes: dict[str, Any]
+    batches: int = 1
 
 
 @dataclass
@@ -114,6 +138,8 @@ class Outcome:
     items: int = 0
     changes: int = 0
     letters: list[tuple[str, bytes]] = field(default_factory=list)
+    subscriptions: list[tuple[int, Changed]] = field(default_factory=list)
+    publications: list[Published] = field(default_factory=list)
     decisions: list[Decided] = field(default_factory=list)
     routes: list[Routed] = field(default_factory=list)
     deliveries: list[Delivered] = field(default_factory=list)

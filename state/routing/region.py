@@ -48,7 +48,18 @@ from state.protocol.commands import Prune, Rebuild, Tick
 from state.protocol.events import Refused, Reject
 from state.protocol.frame import Letter, bodies_of_letters
 from state.protocol.ledger import PORTION, Update
-from state.protocol.messages import LOCAL, Answer, Echo, Message, Publish, RangeChange, Request, Subscribe, Unsubscribe
+from state.protocol.messages import (
+    LOCAL,
+    Answer,
+    Change,
+    Echo,
+    Message,
+    Publish,
+    RangeChange,
+    Request,
+    Subscribe,
+    Unsubscribe,
+)
 from state.protocol.notices import Notice, about, about_publication, about_refused
 from state.protocol.wire import EXPIRE, REBUILD, WORK, Carried, Input, Packed, pack, unpack
 from state.routing.broker import Broker, Effect, Weight
@@ -62,6 +73,7 @@ from state.routing.outcome import (
     Ints,
     Measured,
     Outcome,
+    Published,
     Reached,
     Routed,
     Run,
@@ -118,6 +130,9 @@ class Region:
         self.waiting: dict[Direction, None] = {}  # inner channels that hold a message, the longest waiting first
         self._order = self._directions_in_order()
         self._space = next(iter(self.brokers.values())).setup.space
+        self._strategies = {
+            (b.name, k): str(link.setup.spec) for b in self.brokers.values() for k, link in b.links.items()
+        }
         self.records, self.delivered = Sender(name, epoch), 0
         self.echoes = Echoes(name)
         self._due = NEVER
@@ -240,7 +255,7 @@ class Region:
             self._ask(broker, request)
         weight = broker.weigh(request)
         if weight is Weight.STALE:
-            self._count_request(item, broker, request)
+            self._count_request(item, broker, arrival.origin, request)
             return
         self._outcome.changes += weight is Weight.CHANGE
         if weight is Weight.CHANGE or broker.working:
@@ -297,7 +312,7 @@ class Region:
             if due is not None and due <= self.clock and expired < PORTION:
                 effect = broker.expire(self.clock)
                 self._input(self._outcome.items, broker, Input(broker.name, EXPIRE, self.clock), effect)
-                expired += effect.expired
+                expired += len(effect.changed)
                 if settles:
                     self._settle()
         self.resume()
@@ -317,12 +332,13 @@ class Region:
     def _request(self, item: int, broker: str, origin: str, request: Request, time: int, packed: Packed | None) -> None:
         """Apply a request at a broker; what the links decide waits on the channels."""
         here = self.brokers[broker]
-        self._count_request(item, here, request)
+        self._count_request(item, here, origin, request)
         self._input(item, here, Input(broker, origin, time, packed), here.apply(origin, request, time))
 
     def _input(self, item: int, broker: Broker, entry: Input, effect: Effect) -> None:
         """Log an input of a broker, record its effect, and send what the links decided."""
-        self._outcome.changes += effect.expired
+        self._outcome.subscriptions += [(item, changed) for changed in effect.changed]
+        self._outcome.changes += sum(changed.cause.change is Change.EXPIRE for changed in effect.changed)
         if self.log is not None:
             self.log.append(entry)
         for link, decisions in effect.decided:
@@ -458,9 +474,12 @@ class Region:
             origins = [waiting[k][2] for k in index]
             hops = np.array([waiting[k][3].hop for k in index], np.int64)
             reached[broker] = Reached(np.array(index, np.int64), origins, hops)
+            published = np.array([k for k, o in zip(index, origins, strict=True) if o == LOCAL], np.int64)
+            if len(published):
+                self._outcome.publications.append(Published(run, broker, published))
             for origin in {o for o in origins if o != LOCAL}:
                 came = np.array([k for k, o in zip(index, origins, strict=True) if o == origin], np.int64)
-                self._count_false_positives(run, broker, origin, came)
+                self._count_those_that_came(run, broker, origin, came)
         return reached
 
     def _consider(self, run: Run, broker: str, link: Link, arrived: Reached) -> Reached:
@@ -481,7 +500,7 @@ class Region:
         if link in self.brokers:
             came = Reached(going.index, [broker] * len(going.index), going.hops + 1)
             reached[link] = _joined(reached[link], came) if link in reached else came
-            self._count_false_positives(run, link, broker, going.index)
+            self._count_those_that_came(run, link, broker, going.index)
             return
         for k, hop in zip(going.index.tolist(), going.hops.tolist(), strict=True):
             publication = run.publications[k]
@@ -534,11 +553,14 @@ class Region:
 
     # counters
 
-    def _count_request(self, item: int, broker: Broker, request: Request) -> None:
-        self._counters.request(item, broker.name, (LOCAL, *broker.links), request)
+    def _count_request(self, item: int, broker: Broker, origin: str, request: Request) -> None:
+        self._counters.request(item, broker.name, origin, request)
+        for link in broker.links:
+            self._counters.of(item, broker.name, link)  # each may have decided, and is measured
 
-    def _count_false_positives(self, run: Run, broker: str, origin: str, index: Ints) -> None:
-        """Count publications that the neighbour forwarded although nothing here wanted them."""
+    def _count_those_that_came(self, run: Run, broker: str, origin: str, index: Ints) -> None:
+        """Count publications that a neighbour forwarded, and those of them that nothing here wanted."""
+        self._counters.each("came", run, index, broker, origin)
         false = self.brokers[broker].links[origin].false_positives(run.points[index])
         if false is not None:
             self._counters.each("false_positives", run, index, broker, origin, false)
@@ -548,7 +570,8 @@ class Region:
         outcome = self._outcome
         for item, broker, link, counts in self._counters.take():
             if self._counters.measure != "never":
-                outcome.metrics.append(Measured(item, broker, link, counts, self.brokers[broker].sizes(link)))
+                strategy, sizes = self._strategies.get((broker, link)), self.brokers[broker].sizes(link)
+                outcome.metrics.append(Measured(item, broker, link, strategy, self.clock, counts, sizes))
             outcome.counts.setdefault((broker, link), Counter()).update(counts)
 
     # other

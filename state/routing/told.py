@@ -235,22 +235,23 @@ class Told:
         What leaned on the old shape is decided again beside the new one, and whatever must be promoted is told before
         the old shape goes. Those promoted may cover the new shape; so it is decided again after them.
         """
-        cancelled, promoted = self._leave(name, Reason.REPLACED), list[Decision]()
+        cancelled, again = self._leave(name, Reason.REPLACED), list[Decision]()
         self._keep_tree(name, tree)
         verdict = self._decide(boxes)
         if not verdict.covered:
             forwarded = self._activate("forward", name, boxes, origin, verdict)
-            promoted = [] if self._returns(name) else self._relieve(name)
-            if not promoted or self.leaving[name].waiting:  # told: a box around both
-                return self._finished([self._tell(forwarded), *promoted])
+            again = [] if self._returns(name) else self._relieve(name)
+            promotes = any(decision.action == "promote" for decision in again)
+            if not promotes or self.leaving[name].waiting:  # told: a box around both
+                return self._finished([self._tell(forwarded), *again])
             self._deactivate(name)
             verdict = self._decide(boxes)
         if not verdict.covered:
             forwarded = self._activate("forward", name, boxes, origin, verdict)
-            return self._finished([*promoted, self._tell(forwarded)])
+            return self._finished([*again, self._tell(forwarded)])
         self._certificates.leave(name, self.leaving[name])  # whoever leaned on the new shape meanwhile waits, too
         withheld = self._withhold(name, boxes, origin, verdict)
-        return self._finished([*promoted, *self._relieve(name), cancelled, withheld])
+        return self._finished([*again, *self._relieve(name), cancelled, withheld])
 
     def _decide(self, boxes: Boxes) -> Verdict:
         """Ask the strategy, and let it take note of its answer."""
@@ -356,8 +357,8 @@ class Told:
         return self._gone("cancel", name, origin, reason, boxes, coverers, sends=False)
 
     def _relieve(self, name: Name) -> list[Decision]:
-        """Decide again a portion of those who lean on a shape that leaves. Return those who must be promoted."""
-        shape, promoted, nodes = self.leaving[name], list[Decision](), 0
+        """Decide again a portion of those who lean on a shape that leaves: promoted, or covered by others."""
+        shape, decided, nodes = self.leaving[name], list[Decision](), 0
         trigger = Trigger(name, replaced=shape.reason is Reason.REPLACED)
         for waiting in nsmallest(PORTION, islice(shape.waiting, WINDOW), key=self._largest_first):
             if nodes > MOST_NODES:
@@ -366,13 +367,20 @@ class Told:
             verdict = self._decide(entry.boxes)
             nodes += verdict.nodes
             if verdict.covered:
-                self._certificates.renew(waiting, verdict.coverers)
+                decided.append(self._cover_anew(waiting, verdict))
             else:
                 self._forget_passive(waiting)
                 nodes += self.strategy.change_cost
                 decision = self._activate("promote", waiting, entry.boxes, entry.origin, verdict, trigger)
-                promoted.append(self._tell(decision))
-        return promoted
+                decided.append(self._tell(decision))
+        return decided
+
+    def _cover_anew(self, name: Name, verdict: Verdict) -> Decision:
+        """Let others cover a passive subscription than before."""
+        self._certificates.renew(name, verdict.coverers)
+        entry = self.passive[name]
+        decision = self._gone("withhold", name, entry.origin, Reason.COVERED_ANEW, entry.boxes, verdict.coverers)
+        return replace(decision, nodes=verdict.nodes, bound=verdict.bound)
 
     def _largest_first(self, name: Name) -> tuple[float, int]:
         """The order in which those who wait are decided again: the largest first, the earliest where equal."""
@@ -445,14 +453,21 @@ class Told:
 
     def _withdraw(self, name: Name, coverer: Name) -> list[Decision]:
         """Take back what another covers. Those who lean on it lean on that one, at once unless they are many."""
-        dependants = self._certificates.dependants(name)
+        dependants, leaning = list(self._certificates.dependants(name)), list[Decision]()
         if len(dependants) <= PORTION:
-            for dependant in list(dependants):
-                self._certificates.rename(dependant, name, coverer)
+            leaning = [d for one in dependants for d in self._lean_on(one, name, coverer)]
         boxes, origin = self.active.boxes(name), self.origins[name]
         verdict = Verdict(True, Reason.COVERED_BY_A_LATER_ONE, (coverer,))
         cancelled = self._leave(name, verdict.reason, verdict.coverers)
-        return [cancelled, self._withhold(name, boxes, origin, verdict)]
+        return [cancelled, self._withhold(name, boxes, origin, verdict), *leaning]
+
+    def _lean_on(self, name: Name, coverer: Name, other: Name) -> list[Decision]:
+        """Let a certificate name another coverer instead of one, unless it waits to be made anew anyway."""
+        coverers = self._certificates.renamed(name, coverer, other)
+        if coverers is None:
+            return []
+        decision = self._cover_anew(name, Verdict(True, Reason.COVERED_ANEW, coverers))
+        return [decision if self.strategy.proves else replace(decision, bound=None)]
 
     def check_candidates(self, names: set[Name], ranges: Sequence[Ranges]) -> None:
         """Raise `InvariantError` unless the candidates are exactly what the other links heard (rule S)."""

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,9 +18,10 @@ from state.errors import StateError
 from state.protocol.channel import Sender
 from state.protocol.control import Life, Lives
 from state.protocol.frame import START, VERSION, body_of_rows
+from state.storage.tables import TABLES, made_columns
 from streaming.archive import Filled, MarkFiles, Marks, foreign_rows, make_plan
 from streaming.lake import Head, unframe
-from streaming.schemas import SCHEMAS, stream_of, table_of
+from streaming.schemas import stream_of, table_of
 from streaming.settings import Settings, settle
 
 TEXT = """
@@ -36,6 +38,9 @@ checkpoint = "%s/checkpoint"
 """
 
 
+SPACE = parse(TEXT % ("localhost:1", "lacuna", ".", ".")).space
+
+
 def config_at(folder: object, bootstrap: str = "localhost:1", prefix: str = "lacuna") -> Config:
     return parse(TEXT % (bootstrap, prefix, folder, folder))
 
@@ -47,31 +52,28 @@ def settings_at(folder: object, epoch: int = 7, **kafka: str) -> Settings:
 def columns_of(table: str, rows: int, chance: random.Random) -> dict[str, list[Any]]:
     """Rows for a table, as columns; now and then a value is null."""
     made: dict[str, list[Any]] = {}
-    for field in SCHEMAS[table]:
+    for column in made_columns(table):
         draw = {
-            "int64": lambda: chance.randrange(-(2**60), 2**60),
-            "double": lambda: chance.uniform(-1e9, 1e9),
-            "string": lambda: chance.choice(["", "ann", "Øyvind \N{SNOWMAN}", "a" * 50]) + str(chance.randrange(10**6)),
-            "timestamp[us, tz=UTC]": lambda: chance.randrange(0, 2**51),
-            "struct": lambda: {"home": "b", "client": "ann", "subscription": f"s{chance.randrange(99)}"},
-            "list": lambda: [f"s{chance.randrange(99)}" for _ in range(chance.randrange(3))],
-            "list<struct": lambda: [{"home": "b", "client": "c", "subscription": "s"}] * chance.randrange(3),
-        }[_kind(field.type)]
-        made[field.name] = [None if chance.random() < 0.05 else draw() for _ in range(rows)]
-    return made
-
-
-def _kind(type: Any) -> str:
-    text = str(type)
-    if text.startswith("list"):
-        return "list<struct" if "struct" in text else "list"
-    return "struct" if text.startswith("struct") else text
+            "int": lambda: chance.randrange(-(2**60), 2**60),
+            "float": lambda: chance.uniform(-1e9, 1e9),
+            "text": lambda: chance.choice(["", "ann", "Øyvind \N{SNOWMAN}", "a" * 50]) + str(chance.randrange(10**6)),
+            "time": lambda: chance.randrange(0, 2**51),
+            "json": lambda: {"x": [chance.randrange(99), 99]},
+            "name": lambda: {"home": "b", "client": "ann", "subscription": f"s{chance.randrange(99)}"},
+            "texts": lambda: [f"s{chance.randrange(99)}" for _ in range(chance.randrange(3))],
+            "names": lambda: [{"home": "b", "client": "c", "subscription": "s"}] * chance.randrange(3),
+            "point": lambda: (chance.randrange(10),),
+            "boxes": lambda: [{"x": {"low": 1, "high": chance.randrange(1, 9)}}] * chance.randrange(3),
+        }[column.kind]
+        never = column.always or column.kind == "point"
+        made[column.name] = [None if not never and chance.random() < 0.05 else draw() for _ in range(rows)]
+    return made | ({"point": np.array(made["point"]).reshape(-1, 1)} if "point" in made else {})
 
 
 def value_of(epoch: int, channel: str, number: int, table: str, rows: int, seed: int = 0) -> bytes:
     """The value of a record: a frame whose rows depend on nothing but these."""
     chance = random.Random(f"{epoch} {channel} {number} {table} {rows} {seed}")
-    return frame_of(epoch, channel, number, table, rows, stream_of(table, columns_of(table, rows, chance)))
+    return frame_of(epoch, channel, number, table, rows, stream_of(SPACE, table, columns_of(table, rows, chance)))
 
 
 CHECKSUMS: dict[tuple[int, str, int], bytes] = {}
@@ -100,7 +102,7 @@ def logs(draw: st.DrawFn) -> list[Head]:
             epoch, channel = draw(st.sampled_from(channels))
             number = draw(st.integers(1, told[epoch, channel] + 1))
             told[epoch, channel] = max(number, told[epoch, channel])
-            table = list(SCHEMAS)[hash((epoch, number)) % len(SCHEMAS)]
+            table = list(TABLES)[hash((epoch, number)) % len(TABLES)]
             log.append(Head(partition, offset, epoch, channel, number, table, number % 4))
     return log
 
@@ -119,12 +121,12 @@ def test_each_frame_is_taken_once(log: list[Head], cuts: list[float], chance: ra
         assert again == plan
         new = [item for item in heads if item.place not in plan.skipped]
         taken.update((item.epoch, item.channel, item.number, item.place) for item in new)
-        assert plan.rows == {table: sum(i.rows for i in new if i.table == table) for table in SCHEMAS}
+        assert plan.rows == {table: sum(i.rows for i in new if i.table == table) for table in TABLES}
         assert plan.after.batch == marks.batch + 1
         marks = plan.after
     assert taken == Counter((*key, place) for key, place in first.items())
     assert marks.offsets == {str(item.partition): item.offset + 1 for item in log}
-    rows = {table: sum(i.rows for i in log if i.place in first.values() and i.table == table) for table in SCHEMAS}
+    rows = {table: sum(i.rows for i in log if i.place in first.values() and i.table == table) for table in TABLES}
     assert {table: filled.rows for table, filled in marks.tables.items()} == {t: n for t, n in rows.items() if n}
 
 
@@ -189,9 +191,10 @@ def test_a_foreign_record_is_a_reject_and_the_others_are_taken(value: bytes | No
     plan = make_plan(Marks("life", foreign=2), [head(0, "b", 1), foreign, head(2, "b", 2)])
     assert plan.foreign == (foreign,) and plan.after.foreign == 3 and plan.skipped == {(0, 1)}
     assert plan.after.channels == {"7": {"b": 2}} and plan.after.offsets == {"0": 3}
-    assert plan.rows == dict.fromkeys(SCHEMAS, 0) | {"routes": 2, "rejects": 1}
-    [row] = table_of(*foreign_rows(plan.foreign, "lacuna.records")).to_pylist()
+    assert plan.rows == dict.fromkeys(TABLES, 0) | {"routes": 2, "rejects": 1}
+    [row] = table_of(foreign_rows(plan.foreign, "lacuna.records", SPACE, 4)[0].rows).to_pylist()
     assert (row["topic"], row["partition"], row["offset"], row["rule"]) == ("lacuna.records", 0, 1, "foreign")
+    assert (row["epoch"], row["batch"], row["seq"]) == (0, 4, 0), "of no life, in the archive's own batch"
     assert row["message"] == foreign.fault and row["value"] == (value or b"").decode(errors="replace")
 
 

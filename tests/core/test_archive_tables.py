@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from state.config import parse
 from state.errors import ConfigError, LacunaError, StateError
-from state.storage.rows import TABLES
+from state.storage.tables import TABLES
 from streaming import lake
 from streaming.archive import Archive, MarkFiles, StopArchive, claimed, places, prepare
 from streaming.lake import (
@@ -34,6 +34,7 @@ from streaming.lake import (
     RustLoad,
     RustWriter,
     Stamp,
+    Stream,
     check_folder,
     create_tables,
     slices,
@@ -43,11 +44,20 @@ from streaming.lake import (
     unframe,
 )
 from streaming.maintenance import check_keep, maintain
-from streaming.schemas import SCHEMAS, stream_of, table_of
+from streaming.schemas import schemas_of, stream_of, table_of
 from streaming.settings import Settings, settle
-from tests.core.test_archive_plan import TEXT, frame_of, settings_at, value_of
+from tests.core.test_archive_plan import SPACE, TEXT, columns_of, frame_of, settings_at, value_of
 
-RECORDS = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("value", pa.binary())])
+SCHEMAS = schemas_of(SPACE)
+RECORDS = pa.schema(
+    [
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("value", pa.binary()),
+        ("key", pa.binary()),
+        ("written", pa.int64()),
+    ]
+)
 
 
 class Crash(Exception):
@@ -94,14 +104,16 @@ Record = tuple[int, int, bytes]
 
 
 def batch_of(log: list[Record]) -> Any:
-    return pa.table([pa.array(column) for column in zip(*log, strict=True)], schema=RECORDS)
+    """A batch of records, each written a second after the one before it."""
+    records = [(p, o, value, b"key", 1_000_000 * o) for p, o, value in log]
+    return pa.table([pa.array(column) for column in zip(*records, strict=True)], schema=RECORDS)
 
 
 def archive(folder: object, left: int | None = None, wished: bool = False) -> Archive:
     """An archive as after a start of the process."""
     where = places(settings_at(folder))
     prepare(settings_at(folder))
-    return Archive(MarkFiles(where.marks), Direct(where.lake, left), lambda: wished)
+    return Archive(MarkFiles(where.marks), Direct(where.lake, left), SPACE, lambda: wished)
 
 
 def run(start: Archive, log: list[Record], batch: int) -> Archive:
@@ -111,7 +123,15 @@ def run(start: Archive, log: list[Record], batch: int) -> Archive:
 
 def rows_in(lake: str) -> dict[str, Counter[str]]:
     tables = {table: DeltaTable(table_path(lake, table)).to_pyarrow_table() for table in SCHEMAS}
-    return {table: counted(rows) for table, rows in tables.items()}
+    assert not any(rows["written"].null_count for rows in tables.values())
+    return {table: counted(rows.drop_columns(["written"])) for table, rows in tables.items()}
+
+
+def rows_of(stream: bytes, table: str, written: int | None) -> list[dict[str, Any]]:
+    """The rows of a frame as the table has them; what an earlier version wrote has no moment."""
+    [moment] = pa.array([written], pa.int64()).cast(SCHEMAS[table].field("written").type).to_pylist()
+    rows = [row | {"written": moment} for row in table_of(stream).to_pylist()]
+    return [{name: row[name] for name in SCHEMAS[table].names} for row in rows]
 
 
 def counted(rows: Any) -> Counter[str]:
@@ -165,14 +185,16 @@ def test_rows_are_decoded_a_chunk_at_a_time_and_none_is_lost_or_doubled(
         for offset in range(4)
     ]
     streams = [(partition, offset, unframe(partition, offset, value)[1]) for partition, offset, value in log]
-    repeats = frozenset([(1, 0)])
+    repeats, schema = frozenset([(1, 0)]), SCHEMAS["routes"].remove_metadata()
     if writer == "rust":
-        found = list(lake.batches("routes", (stream for *place, stream in streams if tuple(place) not in repeats)))
+        kept = (Stream(stream, offset) for partition, offset, stream in streams if (partition, offset) not in repeats)
+        found = list(lake.batches("routes", schema, kept))
     else:
-        chunks = [pa.RecordBatch.from_pylist([{"partition": p, "offset": o, "stream": s}]) for p, o, s in streams]
-        found = list(lake.unpack_rows("routes", repeats)(iter(chunks)))
+        records = [{"partition": p, "offset": o, "stream": s, "written": o} for p, o, s in streams]
+        chunks = [pa.RecordBatch.from_pylist([record]) for record in records]
+        found = list(lake.unpack_rows("routes", schema, repeats)(iter(chunks)))
     assert [batch.num_rows for batch in found] == [6, 6, 2]
-    wanted = [row for p, o, stream in streams if (p, o) not in repeats for row in table_of(stream).to_pylist()]
+    wanted = [row for p, o, stream in streams if (p, o) not in repeats for row in rows_of(stream, "routes", o)]
     assert [row for batch in found for row in batch.to_pylist()] == wanted
 
 
@@ -248,7 +270,12 @@ def test_foreign_records_are_rejects_and_do_not_stop_the_archive(tmp_path: Path)
     found, wanted = rows_in(f"{tmp_path}/lake"), expected(log)
     refused = sorted((found["rejects"] - wanted["rejects"]).elements())
     assert found | {"rejects": wanted["rejects"]} == wanted and len(refused) == 2
-    assert "'offset': 50, 'value': 'gossip', 'rule': 'foreign', 'message': 'the record is not a frame" in refused[0]
+    for part in (
+        "'epoch': 0, 'batch': 0, 'seq': 0,",
+        "'offset': 50, 'key': 'key',",
+        "'value': 'gossip', 'rule': 'foreign',",
+    ):
+        assert part in refused[0]
     assert running.marks is not None and running.marks.foreign == 2
 
 
@@ -264,7 +291,7 @@ def test_the_rows_of_a_large_batch_come_in_slices(tmp_path: Path, monkeypatch: p
     where = places(settings_at(tmp_path))
     prepare(settings_at(tmp_path))
     direct = Direct(where.lake, handed=2 * most)
-    run(Archive(MarkFiles(where.marks), direct, lambda: False), log, 0)
+    run(Archive(MarkFiles(where.marks), direct, SPACE, lambda: False), log, 0)
     assert rows_in(where.lake) == expected(log)
     assert len(direct.fetched) > 5 and max(direct.fetched) <= most
 
@@ -325,8 +352,8 @@ def test_one_archive_at_a_time(tmp_path: Path) -> None:
 
 
 def test_tables_are_made_with_comments_and_a_second_time_left_alone(tmp_path: Path) -> None:
-    create_tables(f"{tmp_path}/new/lake")
-    create_tables(f"{tmp_path}/new/lake")
+    create_tables(f"{tmp_path}/new/lake", SPACE)
+    create_tables(f"{tmp_path}/new/lake", SPACE)
     for table in TABLES:
         made = DeltaTable(table_path(f"{tmp_path}/new/lake", table))
         assert {field.name: field.metadata.get("comment") for field in made.schema().fields} == abouts(table)
@@ -339,14 +366,14 @@ def test_foreign_tables_are_refused_and_nothing_is_made(tmp_path: Path) -> None:
     other = pa.table({"broker": ["x"], "batch": ["not a number"], "more": [1]})
     write_deltalake(str(tmp_path / "metrics"), other)
     with pytest.raises(
-        LacunaError, match=r"metrics there has other columns.*lacks epoch, link.*has more.*type: batch.*Remedy"
+        LacunaError, match=r"metrics there has other columns.*lacks epoch, seq, .*has more.*type: batch.*Remedy"
     ):
-        create_tables(str(tmp_path))
+        create_tables(str(tmp_path), SPACE)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics"]
 
 
 def abouts(table: str) -> dict[str, str]:
-    return {column.name: column.about for column in TABLES[table]}
+    return {column.name: column.about for column in TABLES[table].columns}
 
 
 NEW = ("withheld_associations", "withheld_filter_bytes")
@@ -364,7 +391,7 @@ def of_earlier(value: bytes) -> bytes:
 
 def metrics_of_earlier(lake: str, name: str | None) -> DeltaTable:
     """The table of that version."""
-    schema = pa.schema([field for field in SCHEMAS["metrics"] if field.name not in NEW])
+    schema = pa.schema([field for field in SCHEMAS["metrics"] if field.name not in (*NEW, "written")])
     return DeltaTable.create(table_path(lake, "metrics"), Schema.from_arrow(schema), name=name)
 
 
@@ -375,8 +402,8 @@ def test_a_table_of_an_earlier_version_gets_the_columns_that_it_lacks(tmp_path: 
     values = [value_of(7, "a>b", number, "metrics", 2) for number in (1, 2, 3)]
     old = table_of(unframe(0, 0, of_earlier(values[0]))[1])
     write_deltalake(made, old, mode="append")
-    create_tables(lake)
-    create_tables(lake)
+    create_tables(lake, SPACE)
+    create_tables(lake, SPACE)
     there = DeltaTable(table_path(lake, "metrics"))
     assert there.version() == 3, "made, filled, and once given its columns and made append-only"
     assert there.protocol()[:2] == (1, 2)
@@ -384,23 +411,23 @@ def test_a_table_of_an_earlier_version_gets_the_columns_that_it_lacks(tmp_path: 
     assert comments == abouts("metrics")
     writer = RustWriter(lake)
     for version, value in enumerate([of_earlier(values[1]), values[2]]):
-        writer.append("metrics", [unframe(0, 0, value)[1]].copy, Stamp("test", version))
+        writer.append("metrics", [Stream(unframe(0, 0, value)[1], 5)].copy, Stamp("test", version))
     rows = DeltaTable(table_path(lake, "metrics")).to_pyarrow_table().select(SCHEMAS["metrics"].names)
-    whole = [table_of(unframe(0, 0, value)[1]).to_pylist() for value in values]
+    whole = [rows_of(unframe(0, 0, v)[1], "metrics", at) for v, at in zip(values, (None, 5, 5), strict=True)]
     lacking = [{**row, **dict.fromkeys(NEW)} for part in whole[:2] for row in part]
     assert counted(rows) == Counter(map(repr, [*lacking, *whole[2]]))
 
 
 def test_a_foreign_table_gets_no_columns(tmp_path: Path) -> None:
     metrics_of_earlier(str(tmp_path), None)
-    with pytest.raises(LacunaError, match=r"it lacks withheld_associations, withheld_filter_bytes\. Remedy"):
-        create_tables(str(tmp_path))
+    with pytest.raises(LacunaError, match=r"it lacks written, withheld_associations, withheld_filter_bytes\. Remedy"):
+        create_tables(str(tmp_path), SPACE)
     assert DeltaTable(table_path(str(tmp_path), "metrics")).version() == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics"]
 
 
 def test_a_frame_of_a_later_version_is_refused(tmp_path: Path) -> None:
-    create_tables(str(tmp_path))
+    create_tables(str(tmp_path), SPACE)
     rows = table_of(unframe(0, 0, value_of(7, "a>b", 1, "routes", 2))[1])
     later = rows.append_column("more", pa.nulls(2, pa.int64()))
     other = rows.drop_columns(["batch"]).append_column("batch", pa.nulls(2, pa.string()))
@@ -409,33 +436,33 @@ def test_a_frame_of_a_later_version_is_refused(tmp_path: Path) -> None:
         with pa.ipc.new_stream(sink, strange.schema) as stream:
             stream.write_table(strange)
         with pytest.raises(StateError, match="routes has other columns than the table"):
-            RustWriter(str(tmp_path)).append("routes", [bytes(sink.getvalue())].copy, Stamp("test", 1))
+            RustWriter(str(tmp_path)).append("routes", [Stream(bytes(sink.getvalue()), 5)].copy, Stamp("test", 1))
 
 
 def test_foreign_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "routes").mkdir()
-    create_tables(str(tmp_path))  # an empty folder is nothing
+    create_tables(str(tmp_path), SPACE)  # an empty folder is nothing
     (tmp_path / "other" / "rejects").mkdir(parents=True)
     (tmp_path / "other" / "rejects" / "notes.txt").write_text("mine")
     with pytest.raises(
         LacunaError, match=r"rejects is in the place of the table rejects, and is no Delta table.*Remedy"
     ):
-        create_tables(str(tmp_path / "other"))
+        create_tables(str(tmp_path / "other"), SPACE)
 
 
 def test_a_path_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(LacunaError, match=r"lake\.path = '.*/file/lake': it must be a folder .*Remedy"):
-        create_tables(str(tmp_path / "file" / "lake"))
+        create_tables(str(tmp_path / "file" / "lake"), SPACE)
     with pytest.raises(LacunaError, match=r"lake\.path = '/proc/lake': it must be a folder that .*Remedy"):
-        create_tables("/proc/lake")
+        create_tables("/proc/lake", SPACE)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o555)
     with pytest.raises(LacunaError, match="this user may write to"):
-        create_tables(str(tmp_path))
+        create_tables(str(tmp_path), SPACE)
 
 
 def test_a_full_disk_is_refused(tmp_path: Path) -> None:
@@ -444,7 +471,7 @@ def test_a_full_disk_is_refused(tmp_path: Path) -> None:
 
 
 def test_no_tables_no_counts(tmp_path: Path) -> None:
-    with pytest.raises(LacunaError, match=r"there is no table decisions.*Remedy: run the archive first"):
+    with pytest.raises(LacunaError, match=r"there is no table subscriptions.*Remedy: run the archive first"):
         table_counts(str(tmp_path))
 
 
@@ -470,9 +497,8 @@ def test_maintain_keeps_every_row(tmp_path: Path) -> None:
 
 def rows_of_batch(batch: int, number: int, count: int) -> Record:
     """A frame of `routes` of one router's batch."""
-    columns: dict[str, list[Any]] = {field.name: [None] * count for field in SCHEMAS["routes"]}
-    columns |= {"broker": ["oslo"] * count, "batch": [batch] * count}
-    return 0, number, frame_of(7, "oslo", number, "routes", count, stream_of("routes", columns))
+    columns = columns_of("routes", count, random.Random(number)) | {"batch": [batch] * count, "epoch": [7] * count}
+    return 0, number, frame_of(7, "oslo", number, "routes", count, stream_of(SPACE, "routes", columns))
 
 
 def kept_for(folder: object, keep: str) -> Settings:
@@ -508,7 +534,9 @@ def test_without_days_nothing_is_deleted_and_notes_of_another_life_do_not_count(
 
 
 def test_days_for_an_unknown_table_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"lake.keep = 'rows': there is no such table. Remedy: use some of decisions"):
+    with pytest.raises(
+        ConfigError, match=r"lake.keep = 'rows': there is no such table. Remedy: use some of subscriptions"
+    ):
         check_keep(kept_for(tmp_path, "{rows = 3}").config)
 
 
@@ -523,14 +551,14 @@ def test_a_table_of_an_earlier_version_becomes_append_only(tmp_path: Path) -> No
 def test_an_append_goes_on_though_the_table_was_changed_meanwhile(tmp_path: Path) -> None:
     """Maintenance changes a table's properties, with which a commit that has begun conflicts."""
     lake = f"{tmp_path}/lake"
-    create_tables(lake)
+    create_tables(lake, SPACE)
     writer, attempts = RustWriter(lake), []
-    stream = unframe(*rows_of_batch(1, 1, 2))[1]
+    stream = Stream(unframe(*rows_of_batch(1, 1, 2))[1], 5)
 
     def change() -> None:
         DeltaTable(table_path(lake, "routes")).alter.set_table_properties({"delta.appendOnly": "false"})
 
-    def streams() -> Iterator[bytes]:
+    def streams() -> Iterator[Stream]:
         attempts.append(len(attempts))
         if len(attempts) == 1:
             maintainer = threading.Thread(target=change)

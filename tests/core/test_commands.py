@@ -19,7 +19,7 @@ from state.protocol.commands import CHOICES, MOST_SAID, Override, Prune, Rebuild
 from state.protocol.events import RULES, Refused, Reject
 from state.protocol.messages import LOCAL
 from state.routing.link import Link
-from state.storage.rows import REGION, TABLES
+from state.storage.tables import REGION, TABLES
 from state.strategies import Spec
 from tests.core.histories import config_text, configs, events
 from tests.core.oracle import Oracle

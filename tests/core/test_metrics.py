@@ -24,7 +24,8 @@ from state.routing.outcome import Outcome
 from state.routing.region import Direction, Region
 from state.space import timestamp_text
 from state.storage import rows as rows_module
-from tests.core.histories import config_text, configs, events
+from state.storage.tables import TABLES
+from tests.core.histories import BOX_TABLES, config_text, configs, events
 from tests.core.naive import few
 from tests.core.overlay import Overlay
 
@@ -124,10 +125,9 @@ class Watched(Region):
         return self._look(queued.item, broker, origin, queued.message, super().deliver(direction))
 
     def _look(self, item: int, broker: str, origin: str, message: object, outcome: Outcome) -> Outcome:
-        here = {LOCAL, *self.brokers[broker].links} - ({origin} - {LOCAL} if isinstance(message, Publish) else set())
+        here = {LOCAL if isinstance(message, Publish) else origin, *self.brokers[broker].links}
         places = {(broker, link) for link in here if not outcome.rejects}
         places |= {(decided.setup.broker, decided.setup.link) for decided in outcome.decisions}
-        places |= {place for place, counts in outcome.counts.items() if counts["false_positives"]}
         for place in places:
             sizes = self.brokers[place[0]].sizes(place[1])
             Watched.seen[item, *place] = {size: sizes.get(size) for size in SIZES}
@@ -219,7 +219,7 @@ def test_counters_are_the_numbers_of_rows(data: st.DataObject, seed: int | None)
         summary = simulate(config, lines, out=Path(out), seed=seed)
         tables = {
             table: [json.loads(line) for line in (Path(out) / f"{table}.jsonl").read_text().splitlines()]
-            for table in ("metrics", "routes", "decisions", "deliveries")
+            for table in TABLES
         }
     counted: Counter[tuple[str, str, str]] = Counter()
     for row in tables["routes"]:
@@ -229,6 +229,8 @@ def test_counters_are_the_numbers_of_rows(data: st.DataObject, seed: int | None)
         counted[row["broker"], row["link"], row["action"]] += 1
     for row in tables["deliveries"]:
         counted[row["broker"], LOCAL, "delivered"] += 1
+    for row in tables["routes"]:
+        counted[row["link"], row["broker"], "came"] += row["action"] == "forward"
     kinds = {kind for _, _, kind in counted} | {"forwarded", "stopped", "delivered"}
     found: Counter[tuple[str, str, str]] = Counter()
     for row in tables["metrics"]:
@@ -238,6 +240,8 @@ def test_counters_are_the_numbers_of_rows(data: st.DataObject, seed: int | None)
     assert +found == +counted
     assert summary["publication_messages"] == sum(n for (*_, kind), n in counted.items() if kind == "forwarded")
     assert summary["deliveries"] == len(tables["deliveries"])
+    assert summary["subscription_messages"] == sum(row["messages"] for row in tables["metrics"])
+    check_keys(lines, tables)
     assert summary["events"] + summary["rejects"] == len(lines)
     assert (0 < summary["state_bytes_max"] < summary["state_bytes"]) == (summary["brokers"] > 1)
     last = {(row["broker"], row["link"]): row for row in tables["decisions"]}
@@ -246,8 +250,54 @@ def test_counters_are_the_numbers_of_rows(data: st.DataObject, seed: int | None)
         for link, row in last.items():
             assert (row["active"], row["passive"]) == (sizes[link]["active"], sizes[link]["passive"])
     assert sorted(row["seq"] for row in tables["decisions"]) == [row["seq"] for row in tables["decisions"]]
-    rows = summary["rejects"] + sum(len(tables[table]) for table in ("routes", "decisions", "deliveries"))
-    assert all(0 <= row["seq"] < rows for row in tables["decisions"])
+    places = sorted(row["seq"] for table, found in tables.items() if table != "metrics" for row in found)
+    assert places == list(range(len(places))), "every row has a place of its own"
+
+
+def check_keys(lines: list[bytes], tables: dict[str, list[dict[str, Any]]]) -> None:
+    """Publications and changes are recorded once each, and rows are joined with them by their keys."""
+    sent = Counter(json.loads(line)["kind"] for line in lines)
+    refused = Counter(row["topic"].rpartition(".")[2] for row in tables["rejects"])
+    entries = {row["publication_key"]: row["broker"] for row in tables["publications"]}
+    assert len(entries) == len(tables["publications"]) == sent["publish"] - refused["publish"]
+    for row in (*tables["routes"], *tables["deliveries"]):
+        assert entries[row["publication_key"]] == row["entry"] and (row["hop"] == 0) == (row["entry"] == row["broker"])
+    changes = Counter(row["change"] for row in tables["subscriptions"])
+    started, ended = changes["subscribe"], changes["unsubscribe"] + changes["expire"]
+    assert started - ended == len(standing(tables["subscriptions"]))
+    assert all(row["seq"] is not None for rows in tables.values() for row in rows)
+
+
+def standing(rows: list[dict[str, Any]]) -> dict[tuple[str, str, str], dict[str, Any]]:
+    last = {(row["broker"], row["client"], row["subscription"]): row for row in rows}
+    return {name: row for name, row in last.items() if row["change"] not in ("unsubscribe", "expire")}
+
+
+@few
+@given(st.data(), st.one_of(st.none(), st.integers(0, 9)))
+def test_the_last_row_about_a_withheld_subscription_names_those_who_cover_it_now(
+    data: st.DataObject, seed: int | None
+) -> None:
+    config = data.draw(configs(BOX_TABLES))
+    lines = timed(data.draw(events(config.overlay.brokers)))
+    regions: list[Region] = []
+
+    class Kept(Region):
+        def __init__(self, *given: Any, **options: Any) -> None:
+            super().__init__(*given, **options)
+            regions.append(self)
+
+    with TemporaryDirectory() as out, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lacuna.simulate.Region", Kept)
+        simulate(config, lines, out=Path(out), seed=seed)
+        rows = [json.loads(line) for line in (Path(out) / "decisions.jsonl").read_text().splitlines()]
+    last = {(r["broker"], r["link"], r["home"], r["client"], r["subscription"]): r for r in rows}
+    for broker in regions[0].brokers.values():
+        for link in broker.links.values():
+            for name, entry in link.told.passive.items():
+                row = last[broker.name, link.setup.link, *name]
+                assert row["action"] == "withhold"
+                assert row["covered_by"] == [rows_module.name_value(one) for one in entry.coverers]
 
 
 # Rows by themselves
@@ -260,12 +310,12 @@ def test_a_shape_is_written_out_up_to_its_limit(monkeypatch: pytest.MonkeyPatch)
     [decided] = overlay.take(event).decisions
     for most in (3, 2):
         monkeypatch.setattr(rows_module, "MOST_SHAPE", most)
-        row = rows_module.decision_row(decided)
+        row = rows_module.decision_row(rows_module.Filters(decided.setup.space), decided)
         assert row["boxes"] == 3 and row["shape"] == (where if most == 3 else None)
 
 
 def test_a_refused_value_is_cut_and_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows_module, "MOST_VALUE", 4)
-    row = rows_module.reject_row(Refused("t", 3, 5, b"\xffabcdef", "json", "not JSON"))
+    row = rows_module.reject_row(Refused("t", 3, 5, b"\xffabcdef", "json", "not JSON", "b", 7))
     expected = {"topic": "t", "partition": 3, "offset": 5, "value": "\ufffdabc", "rule": "json", "message": "not JSON"}
-    assert row == expected
+    assert row == expected | {"key": "b", "client": None, "id": None, "time": 7, "arrived": 7}

@@ -500,7 +500,7 @@ def test_metrics_show_what_pruning_contributes() -> None:
     assert plain["prunings"] is None
     assert plain["associations"] == plain["unpruned_associations"] == sizes["unpruned_associations"]
     assert plain["filter_bytes"] == plain["unpruned_filter_bytes"] == sizes["unpruned_filter_bytes"]
-    measured = metrics_row(Measured(1, "b2", "b1", Counter({"false_forwards": 7}), sizes))
+    measured = metrics_row(Measured(1, "b2", "b1", "auto", 5, Counter({"false_forwards": 7}), sizes))
     assert (measured["prunings"], measured["false_forwards"]) == (10, 7)
 
 

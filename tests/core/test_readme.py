@@ -11,8 +11,11 @@ from typing import get_args
 import pytest
 
 from lacuna.__main__ import main, parser
+from lacuna.analysis.views import DUCKDB, views
+from state.config import parse
 from state.protocol.events import FIELDS
 from state.protocol.notices import State
+from state.storage.tables import TABLES
 from state.strategies import PARAMETERS, STRATEGIES
 
 ROOT = Path(__file__).parents[2]
@@ -100,3 +103,16 @@ def test_the_two_commands_are_there() -> None:
     makefile = (ROOT / "Makefile").read_text()
     for target in re.findall(r"^    make (\w+)", README, re.M):
         assert re.search(rf"^{target}:", makefile, re.M), target
+
+
+def test_the_page_about_the_tables_has_every_column_and_view() -> None:
+    """In the words of the comments that the tables themselves have."""
+    text = (ROOT / "docs" / "tables.md").read_text()
+    for name, (about, columns, _) in TABLES.items():
+        part = text.split(f"## `{name}`\n")[1].split("\n## ")[0]
+        assert part.strip().lower().startswith(about.lower())
+        rows = re.findall(r"^\| `(\w+)` \| [^|]+ \| (.*) \|$", part, re.M)
+        assert rows == [(column.name, column.about) for column in columns]
+    assert set(re.findall(r"^\| `(\w+)` \|", text.split("## Views")[1], re.M)) == set(
+        views(parse(block("toml")), DUCKDB)
+    )

@@ -14,11 +14,12 @@ from deltalake import DeltaTable, write_deltalake
 from access.errors import Unreachable
 from access.offsets import Span, topic_spans
 from state.errors import LacunaError, StateError
+from state.storage.tables import TABLES
 from streaming import swap
 from streaming.archive import Archive, MarkFiles, claimed, places, prepare
 from streaming.rebuild import Fill, Rebuilt, rebuild
 from streaming.settings import Settings
-from tests.core.test_archive_plan import settings_at
+from tests.core.test_archive_plan import SPACE, settings_at
 from tests.core.test_archive_tables import Crash, Direct, Record, archive, expected, rows_in, run, some_log
 
 LOG = some_log(30)
@@ -31,7 +32,7 @@ def fill(log: list[Record]) -> Fill:
         where = places(settings, checkpoint)
         prepare(settings, checkpoint)
         Path(checkpoint).mkdir()
-        archive = Archive(MarkFiles(where.marks), Direct(where.lake), lambda: False, over_gaps=over_gaps)
+        archive = Archive(MarkFiles(where.marks), Direct(where.lake), SPACE, lambda: False, over_gaps=over_gaps)
         run(archive, log, 0)
 
     return fill
@@ -92,7 +93,7 @@ def test_killed_at_each_rename_and_run_again_it_gives_the_same(tmp_path: Path, m
             kills += 1
             assert swap.finish(journal)
             results.append(content(folder))
-    assert kills == 2 * 2 * (5 + 2), "each table, the checkpoint and the marks: one out, one in; before and after"
+    assert kills == 2 * 2 * (len(TABLES) + 2), "each table, checkpoint and marks: one out, one in; before and after"
     assert all(result == content(folder) for result in results)
     prepare(settings_at(folder))  # marks and tables agree
     assert rows_in(f"{folder}/lake") == expected(LOG)

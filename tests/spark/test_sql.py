@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from lacuna.cli.sql import refuse_writing
+from lacuna.analysis.duck import Duck
+from lacuna.analysis.spark_lake import SparkLake, refuse_writing
+from lacuna.cli.sql import _plain
+from state.config import parse
 from state.errors import LacunaError
+from tests.core.lakes import write_lake
+from tests.core.shell import Shell
+from tests.core.test_views import CONFIG, EVENTS
 
 pytestmark = pytest.mark.system
 
@@ -72,3 +80,48 @@ def test_no_method_of_java_can_be_called(spark: SparkSession, table: Path) -> No
     with pytest.raises(Exception, match="UNRESOLVED_ROUTINE"):
         spark.sql(call)
     assert spark.read.format("delta").load(str(table)).count() == 3
+
+
+# Both engines, one result
+
+PLAIN = (
+    *(f"SELECT * FROM {view}" for view in ("links", "standing", "savings", "latency", "why", "why_not")),
+    "SELECT * FROM hot_links",
+    "SELECT action, count(*) AS n FROM decisions GROUP BY action ORDER BY n DESC, action LIMIT 3",
+    "SELECT broker, expires, CAST(arrived AS DATE) AS day FROM subscriptions ORDER BY expires, seq",
+    "SELECT point.price / 3 AS third, round(point.price, 1) AS p, point.seen FROM publications WHERE payload_bytes > 1",
+    "SELECT max_by(client, hop) AS far, avg(hop) AS hops, percentile_cont(0.5) WITHIN GROUP (ORDER BY hop) AS half "
+    "FROM deliveries",
+    "SELECT d.client, p.point.volume FROM deliveries d JOIN publications p ON d.publication_key = p.publication_key",
+    "SELECT hop, lag(hop) OVER (PARTITION BY broker ORDER BY seq) AS before FROM routes VERSION AS OF 1",
+    "SELECT count(*) AS n FROM routes VERSION AS OF 0",
+    "SELECT broker || '>' || link AS name, upper(action) AS a FROM routes WHERE link LIKE 'p%' ORDER BY ALL",
+)
+
+
+@pytest.fixture(scope="module")
+def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Duck, SparkLake]:
+    shell = Shell(parse(CONFIG), regions=(("oslo", "paris"), ("rome",)))
+    for event in EVENTS:
+        shell.send(event)
+        shell.settle()
+    config = write_lake(shell, tmp_path_factory.mktemp("both"))
+    spark.catalog.dropTempView("decisions")  # of the tests above
+    return Duck(config), SparkLake(config, spark)
+
+
+@pytest.mark.parametrize("statement", PLAIN)
+def test_a_plain_statement_means_the_same_in_both(lake: tuple[Duck, SparkLake], statement: str) -> None:
+    duck, spark = lake
+    found, expected = (said(rows.to_pylist()) for rows in (duck.query(statement).read_all(), spark.query(statement)))
+    assert found and found == expected
+
+
+def said(rows: list[dict[str, Any]]) -> list[str]:
+    """Rows as they are printed, in an order of their own: not every statement gives one."""
+    return sorted(json.dumps(row, default=_plain) for row in rows)
+
+
+def test_a_mistake_in_spark_is_one_line(lake: tuple[Duck, SparkLake]) -> None:
+    with pytest.raises(LacunaError, match=r"^the query failed: .*UNRESOLVED_COLUMN.*Remedy: correct the query$"):
+        lake[1].query("SELECT size(coverrs) FROM decisions")

@@ -169,7 +169,7 @@ def test_killed_at_each_step(
     assert epochs(config)[-1] == begun.settings.epoch and len(epochs(config)) == (2 if how == "apply" else 1)
     assert begun.settings.seeded and begun.settings.starts["subscribe"] == {"0": 3}
     assert Folder(here.lake.checkpoint).prologue(begun.settings.epoch) is None
-    assert rows_of_prologue(config, begun.settings.epoch) == {(1, "decisions"), (2, "metrics")}
+    assert rows_of_prologue(config, begun.settings.epoch) == {(1, "subscriptions"), (2, "decisions"), (3, "metrics")}
 
 
 def rows_of_prologue(config: Config, epoch: int) -> set[tuple[int, str]]:

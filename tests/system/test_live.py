@@ -28,7 +28,7 @@ from producers.workloads import Workload
 from state.config import parse
 from state.protocol.events import Context, Reject, Source, read
 from state.protocol.messages import LOCAL
-from state.storage.rows import REGION
+from state.storage.tables import REGION
 from streaming.life import Folder
 from tests.core.oracle import Oracle
 from tests.core.shell import Shell

@@ -74,7 +74,7 @@ def test_up_elsewhere(config: Path) -> None:
 
 
 def test_sql_without_tables(config: Path) -> None:
-    assert "there is no table decisions" in refuse("sql", "SELECT 1", "--config", str(config))
+    assert "there is no table subscriptions" in refuse("sql", "SELECT 1", "--config", str(config))
 
 
 def test_archive_without_checkpoint(config: Path) -> None:

@@ -1,0 +1,162 @@
+"""The tables and views in DuckDB: a plain query is answered in a second, without a JVM.
+
+Tables are read through delta-rs, so nothing but the files of the newest version is seen; `table_at` gives an earlier
+one. DuckDB itself can touch no file and change no setting.
+
+Both engines understand most of SQL, but not all of it alike: `coverers[0]` is the first in Spark and nothing in DuckDB;
+`CAST(1.5 AS BIGINT)` is 1 in Spark and 2 in DuckDB. So a statement is answered here only if it is made of parts that
+mean the same in both (`is_plain`), which is looked up in DuckDB's own syntax tree. Everything else is left to Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from lacuna.analysis.views import DUCKDB, views
+from state.config import Config
+from state.errors import LacunaError
+from state.storage.tables import TABLES
+
+CHUNK = 10_000
+"""Rows that are handed over at a time."""
+SETTINGS = (
+    "SET TimeZone = 'UTC'",
+    "SET default_null_order = 'nulls_first_on_asc_last_on_desc'",
+    "SET enable_external_access = false",
+    "SET lock_configuration = true",
+)
+"""Spark's order of nulls; and no statement can reach a file, or change that."""
+FUNCTIONS = frozenset(
+    (
+        *("count_star", "count", "sum", "avg", "min", "max", "max_by", "min_by", "median", "stddev", "variance"),
+        *("percentile_cont", "quantile_cont", "row_number", "rank", "dense_rank", "lag", "lead"),
+        *("abs", "round", "floor", "ceil", "greatest", "least", "nullif", "+", "-", "*", "/", "%"),
+        *("lower", "upper", "length", "trim", "concat_ws", "starts_with", "||", "~~", "!~~"),
+        *("date_trunc", "year", "month", "day", "hour", "minute", "array_contains", "struct_extract"),
+    )
+)
+"""Functions that give the same in both engines."""
+CASTS = frozenset(("DATE", "DOUBLE"))
+OTHER = frozenset(
+    ("ARRAY_EXTRACT", "ARRAY_SLICE", "LAMBDA", "TABLE_FUNCTION", "SHOW_REF", "PIVOT", "POSITIONAL_REFERENCE")
+)
+"""Types of nodes that mean something else in Spark, or nothing."""
+TRAVEL = re.compile(
+    r"""('(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/)|\b(\w+)\s+(?:FOR\s+)?(?:SYSTEM_)?"""
+    r"""(?:VERSION\s+AS\s+OF\s+(\d+)|(?:TIMESTAMP|TIME)\s+AS\s+OF\s+'([^']+)')""",
+    re.I | re.S,
+)
+"""A text, name or comment to be left alone, or a table as of a version or a moment."""
+
+
+class Mistake(LacunaError):
+    """The statement is wrong, in whatever engine."""
+
+
+class NotPlain(Exception):
+    """The statement is for Spark."""
+
+
+class Duck:
+    """A connection to the tables of one lake."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._parser, self._connection = duckdb.connect(), duckdb.connect()
+        self._open: pa.RecordBatchReader | None = None
+        for table in TABLES:
+            self._connection.register(table, _opened(config, table).to_pyarrow_dataset())
+        for name, text in views(config, DUCKDB).items():
+            self._connection.execute(f"CREATE TEMP VIEW {name} AS {text}")
+        for setting in SETTINGS:
+            self._connection.execute(setting)
+
+    def query(self, statement: str) -> pa.RecordBatchReader:
+        """Run a statement; the rows of the one before are gone then.
+
+        Raises `NotPlain` if it is for Spark, `Mistake` if it is wrong.
+        """
+        if self._open is not None:
+            self._open.close()
+        travelled = TRAVEL.sub(self._as_of, statement)
+        [(tree,)] = self._parser.execute("SELECT json_serialize_sql(?::VARCHAR)", [travelled]).fetchall()
+        if not is_plain(json.loads(tree)):
+            raise NotPlain
+        try:
+            self._open = self._connection.sql(travelled).to_arrow_reader(CHUNK)
+            return _with_long_sums(self._open)
+        except (duckdb.BinderException, duckdb.CatalogException, duckdb.ConversionException) as error:
+            raise Mistake(f"the query failed: {_line(error)}. Remedy: correct the query") from None
+        except duckdb.Error:
+            raise NotPlain from None
+
+    def _as_of(self, found: re.Match[str]) -> str:
+        """Return the name of a table as it was, which is registered under that name."""
+        text, table, version, moment = found.groups()
+        if text is not None or table.lower() not in TABLES:
+            return found[0]
+        name = f"{table.lower()}@{version or moment}"
+        earlier = table_at(self._config, table.lower(), int(version) if version else moment)
+        self._connection.register(name, earlier.to_pyarrow_dataset())
+        return f'"{name}" AS {table}'
+
+
+def _with_long_sums(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """Return rows whose sums are int64, as in Spark: DuckDB makes them wider, which Arrow has as decimals."""
+    wide = pa.decimal128(38, 0)
+    schema = pa.schema([f.with_type(pa.int64()) if f.type == wide else f for f in rows.schema])
+    return pa.RecordBatchReader.from_batches(schema, (batch.cast(schema) for batch in rows))
+
+
+def is_plain(tree: dict[str, Any]) -> bool:
+    """Return whether a statement is one query whose parts mean the same in both engines."""
+    statements = tree.get("statements", [])
+    return not tree["error"] and len(statements) == 1 and all(map(_is_common, _nodes(statements[0])))
+
+
+def _nodes(value: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(value, dict):
+        yield value
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _nodes(inner)
+
+
+def _is_common(node: dict[str, Any]) -> bool:
+    if "function_name" in node and node["function_name"].lower() not in FUNCTIONS:
+        return False
+    if node.get("class") == "CAST":
+        return str(node["type_expr"].get("type_name", "")).upper() in CASTS
+    chosen = node.get("class") == "STAR" and node.get("expr") is not None  # COLUMNS('...')
+    return node.get("type") not in OTHER and not node.get("sample") and not chosen
+
+
+def _line(error: Exception) -> str:
+    """Return the first line of an error, which says what is wrong."""
+    return str(error).splitlines()[0].partition("Error: ")[2] or str(error).splitlines()[0]
+
+
+def table_at(config: Config, table: str, when: int | str) -> DeltaTable:
+    """Open a table as it was at a version or a moment. Raises `Mistake` if it cannot be had."""
+    opened = _opened(config, table)
+    try:
+        opened.load_as_version(when)
+    except Exception as error:
+        raise Mistake(f"{table} as of {when}: {str(error).splitlines()[0]}. Remedy: name another version") from None
+    return opened
+
+
+def _opened(config: Config, table: str) -> DeltaTable:
+    path = f"{config.lake.path.rstrip('/')}/{table}"
+    if not DeltaTable.is_deltatable(path):
+        raise LacunaError(
+            f"lake.path = {config.lake.path!r}: there is no table {table} below it. Remedy: run the job first (an "
+            "earlier version of Lacuna did not have all tables), or name the right configuration"
+        )
+    return DeltaTable(path)
