@@ -2,7 +2,7 @@
 
     [space]     attributes, in order             [overlay]   brokers and links: a tree
     [routing]   strategy, for all or per link    [kafka]     bootstrap, prefix, replication
-                                                 [lake]      path, checkpoint, writer, every, keep
+    [engine]    metrics_host, metrics_port       [lake]      path, checkpoint, writer, every, keep
 
 A configuration that breaks a rule is refused with one `ConfigError` that names the value, the rule and the remedy.
 Reading the file is left to the caller; here is only text to value.
@@ -69,6 +69,14 @@ class Lake:
 
 
 @dataclass(frozen=True)
+class Endpoint:
+    """Where the job says how it is, over HTTP; with port 0 nowhere."""
+
+    host: str = "127.0.0.1"
+    port: int = 9464
+
+
+@dataclass(frozen=True)
 class Overlay:
     """Brokers and their neighbours: a tree. Neighbours are in the order in which the links were given."""
 
@@ -106,6 +114,7 @@ class Config:
     remember: int = DAY
     kafka: Kafka = Kafka()
     lake: Lake = Lake()
+    endpoint: Endpoint = Endpoint()
 
     def __post_init__(self) -> None:
         _check_ranges(self)
@@ -141,7 +150,7 @@ def parse(text: str, *, routing: bool = True) -> Config:
         tables = read_toml(text)
     except ValueError as error:
         raise ConfigError("the configuration", None, f"it is not valid TOML: {error}", "correct that") from None
-    _refuse_unknown(tables, ("space", "cells", "overlay", "routing", "kafka", "lake"), "")
+    _refuse_unknown(tables, ("space", "cells", "overlay", "routing", "kafka", "lake", "engine"), "")
     overlay = _overlay(_section(tables, "overlay", required=True))
     given = _section(tables, "routing") if routing else {}
     _refuse_unknown(given, ("strategy", "links", "remember"), "routing.")
@@ -153,6 +162,7 @@ def parse(text: str, *, routing: bool = True) -> Config:
         remember=_remember(given.get("remember", DAY // SECOND)),
         kafka=_kafka(_section(tables, "kafka")),
         lake=_lake(_section(tables, "lake")),
+        endpoint=_endpoint(_section(tables, "engine")),
     )
 
 
@@ -465,6 +475,15 @@ def _lake(section: Mapping[str, Any]) -> Lake:
     if lake.writer not in (None, "rust", "spark"):
         raise ConfigError("lake.writer", lake.writer, "there is no such writer", "use rust or spark, or leave it out")
     return lake
+
+
+def _endpoint(section: Mapping[str, Any]) -> Endpoint:
+    _refuse_unknown(section, ("metrics_host", "metrics_port"), "engine.")
+    default = Endpoint()
+    port = section.get("metrics_port", default.port)
+    if type(port) is not int or not 0 <= port < 1 << 16:
+        raise ConfigError("engine.metrics_port", port, "it is a port", "write a number up to 65535; 0: none")
+    return Endpoint(_text(section.get("metrics_host", default.host), "engine.metrics_host"), port)
 
 
 def _every(given: object) -> float:
