@@ -86,6 +86,11 @@ GROUPS = {
             "the long-running job, against the configured Kafka",
             ("lacuna run --config lacuna.toml", "lacuna run --only archive --maintain 0"),
         ),
+        "status": Command(
+            "lacuna.cli.status",
+            "is the job healthy, how far behind, how fast; once, or live",
+            ("lacuna status", "lacuna status --watch", "lacuna status --json --url http://host:9464"),
+        ),
         "apply": Command(
             "lacuna.cli.apply",
             "begin a new life of a system, stopped or running: the remedy of most refusals",
