@@ -16,10 +16,11 @@ from kafka.errors import KafkaError
 from kafka.net.compat import KafkaNetClient
 from kafka.partitioner.default import DefaultPartitioner, murmur2
 
-from access import DEADLINE
-from access.errors import Unreachable
+from access import DEADLINE, security
+from access.errors import NotAdmitted, Unreachable, failed
 from state.errors import ConfigError
 from state.protocol.events import MOST_BYTES
+from state.protocol.security import security_of
 
 LINGER_MS = 20
 BATCH_BYTES = 1 << 17
@@ -46,8 +47,8 @@ class KeyPartitioner(DefaultPartitioner):  # type: ignore[misc]
 
 
 def spark_options(bootstrap: str) -> dict[str, str]:
-    """Return the options by which Spark's sources and sinks find Kafka."""
-    return {"kafka.bootstrap.servers": bootstrap}
+    """Return the options by which Spark's sources and sinks find Kafka, without any secret."""
+    return {"kafka.bootstrap.servers": str(bootstrap), **security.spark_options(security_of(bootstrap))}
 
 
 def connect_producer(bootstrap: str, deadline: float = DEADLINE) -> Any:
@@ -112,6 +113,9 @@ def _connected(kind: Callable[..., Any], bootstrap: str, deadline: float, **opti
         opened.append(KafkaNetClient(**settings))
         return opened[-1]
 
+    how = security_of(bootstrap)
+    security.check(how)
+    options |= security.python_options(how)
     try:
         return kind(
             bootstrap_servers=bootstrap, bootstrap_timeout_ms=round(deadline * 1000), kafka_client=client, **options
@@ -119,7 +123,9 @@ def _connected(kind: Callable[..., Any], bootstrap: str, deadline: float, **opti
     except ValueError as error:
         rule = f"it is not a list of HOST:PORT ({error})"
         raise ConfigError("kafka.bootstrap", bootstrap, rule, 'write it as "localhost:9092"') from None
-    except KafkaError:
+    except KafkaError as error:
         for each in opened:
             each.close()
-        raise Unreachable(bootstrap, deadline) from None
+        found = failed(bootstrap, deadline, error)
+        refused = security.refusal_of(bootstrap, how, deadline) if isinstance(found, Unreachable) else None
+        raise found if refused is None else NotAdmitted(bootstrap, refused) from None

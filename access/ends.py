@@ -10,7 +10,7 @@ from kafka.errors import KafkaError
 
 from access import DEADLINE
 from access.connection import connect_consumer
-from access.errors import Unreachable
+from access.errors import failed
 from access.offsets import Partition
 from state.config import Kafka
 
@@ -33,9 +33,9 @@ class TopicEnds:
             known = {topic: self._consumer.partitions_for_topic(topic) or () for topic in self._topics}
             parts = [TopicPartition(topic, number) for topic, numbers in known.items() for number in numbers]
             ends = self._consumer.end_offsets(parts, timeout_ms=round(self._deadline * 1000))
-        except KafkaError:
+        except KafkaError as error:
             self.close()
-            raise Unreachable(self._kafka.bootstrap, self._deadline) from None
+            raise failed(self._kafka.bootstrap, self._deadline, error) from None
         return {(part.topic, part.partition): int(end) for part, end in ends.items()}
 
     def close(self) -> None:

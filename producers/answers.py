@@ -21,7 +21,7 @@ from kafka.errors import KafkaError
 
 from access import DEADLINE
 from access.connection import connect_consumer
-from access.errors import Unreachable
+from access.errors import failed
 from access.topics import topic_missing
 from producers.errors import NoAnswer, NotAccepted
 from producers.sender import PATIENCE, Sender, Sent
@@ -88,9 +88,9 @@ class Answers:
             consumer.assign(partitions)
             for partition, end in consumer.end_offsets(partitions, timeout_ms=round(self._deadline * 1000)).items():
                 consumer.seek(partition, end)
-        except KafkaError:
+        except KafkaError as error:
             consumer.close()
-            raise Unreachable(self._kafka.bootstrap, self._deadline) from None
+            raise failed(self._kafka.bootstrap, self._deadline, error) from None
         except BaseException:
             consumer.close()
             raise

@@ -1,7 +1,7 @@
 """The configuration, `lacuna.toml`, as one frozen value; every rule that it must keep is checked here, once.
 
     [space]     attributes, in order             [overlay]   brokers and links: a tree
-    [routing]   strategy, for all or per link    [kafka]     bootstrap, prefix, replication
+    [routing]   strategy, for all or per link    [kafka]     bootstrap, prefix, replication, security
     [engine]    metrics_host, metrics_port       [lake]      path, checkpoint, writer, every, keep
 
 A configuration that breaks a rule is refused with one `ConfigError` that names the value, the rule and the remedy.
@@ -19,6 +19,7 @@ from typing import Any, TypeGuard, cast
 from state.errors import ConfigError, nearest
 from state.protocol.ledger import DAY
 from state.protocol.messages import LOCAL
+from state.protocol.security import Address, Security, read_security
 from state.routing.cut import Regions, cut, is_connected
 from state.routing.link import Setup
 from state.routing.rangetold import grid_of
@@ -42,11 +43,18 @@ MOST_COPIES = 32767
 
 @dataclass(frozen=True)
 class Kafka:
-    """Where the topics are, and in how many copies Lacuna makes them; None: as many as Kafka does by default."""
+    """Where the topics are, how Kafka is spoken to, and in how many copies Lacuna makes topics.
+
+    Without `replication` there are as many as Kafka makes by default. `bootstrap` carries the security with it.
+    """
 
     bootstrap: str = "localhost:9092"
     prefix: str = "lacuna"
     replication: int | None = None
+    security: Security = Security()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bootstrap", Address(self.bootstrap, self.security))
 
 
 @dataclass(frozen=True)
@@ -453,13 +461,14 @@ def _remember(given: object) -> int:
 
 
 def _kafka(section: Mapping[str, Any]) -> Kafka:
-    _refuse_unknown(section, ("bootstrap", "prefix", "replication"), "kafka.")
+    _refuse_unknown(section, ("bootstrap", "prefix", "replication", "security"), "kafka.")
     copies = section.get("replication")
     if copies is not None and (type(copies) is not int or not 1 <= copies <= MOST_COPIES):
         rule = "it is the number of copies of each topic, from 1"
         raise ConfigError("kafka.replication", copies, rule, "write a whole number such as 3")
-    texts = {key: _text(value, f"kafka.{key}") for key, value in section.items() if key != "replication"}
-    kafka = Kafka(**texts, replication=copies)
+    texts = {key: _text(section[key], f"kafka.{key}") for key in ("bootstrap", "prefix") if key in section}
+    security = read_security(section["security"]) if "security" in section else Security()
+    kafka = Kafka(**texts, replication=copies, security=security)
     if not all(ADDRESS.fullmatch(address.strip()) for address in kafka.bootstrap.split(",")):
         rule = "it is not a list of HOST:PORT"
         raise ConfigError("kafka.bootstrap", kafka.bootstrap, rule, 'write it as "localhost:9092"')

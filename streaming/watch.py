@@ -31,6 +31,8 @@ from typing import Any
 from access.ends import TopicEnds
 from access.errors import KafkaFailed
 from access.offsets import Partition
+from access.security import expiries
+from state.errors import ConfigError
 from streaming.added import Added
 from streaming.exposition import Histogram, Metric, Sample
 from streaming.paths import absolute, is_local
@@ -163,6 +165,8 @@ class Watch:
             self._sampled(now, ends)
         if self._reads_lake:
             self._read_lake()
+        with suppress(ConfigError):  # a file that is gone is told by whoever connects next
+            self.expiries = expiries(self.settings.config.kafka.security)
         with self._lock:
             self._samples.append((now, self._totals(), self.tally.carried()))
 

@@ -96,6 +96,11 @@ GROUPS = {
             "begin a new life of a system, stopped or running: the remedy of most refusals",
             ("lacuna apply --dry-run", "lacuna apply --from topics"),
         ),
+        "acl": Command(
+            "lacuna.cli.acl",
+            "print the least rights of a role in Kafka, as commands to run",
+            ("lacuna acl router --user lacuna", "lacuna acl listener --user desk --bookmark desk"),
+        ),
         "archive": Command(
             "lacuna.cli.archive",
             "look after the Delta tables: maintain, rebuild",

@@ -38,9 +38,7 @@ def declare(command: Parser) -> None:
         "Show how the job is. Exit code 0: healthy; 1: it runs, but starts or is degraded; 2: it does not answer."
     )
     add_config(command)
-    command.add_argument(
-        "--url", metavar="URL", help="where the job answers (default: as in [engine], here)"
-    )
+    command.add_argument("--url", metavar="URL", help="where the job answers (default: as in [engine], here)")
     command.add_argument("--watch", action="store_true", help="show it live, until Ctrl-C")
     add_json(command)
 
