@@ -17,7 +17,7 @@ from kafka.net.compat import KafkaNetClient
 from kafka.partitioner.default import DefaultPartitioner, murmur2
 
 from access import DEADLINE, security
-from access.errors import NotAdmitted, Unreachable, failed
+from access.errors import failed
 from state.errors import ConfigError
 from state.protocol.events import MOST_BYTES
 from state.protocol.security import security_of
@@ -108,14 +108,14 @@ def connect_admin(bootstrap: str, deadline: float = DEADLINE) -> Any:
 def _connected(kind: Callable[..., Any], bootstrap: str, deadline: float, **options: Any) -> Any:
     """Create a client of this kind. If that fails, end the thread that it has started, which would never end."""
     opened: list[Any] = []
+    failures: list[BaseException] = []
 
     def client(**settings: Any) -> Any:
-        opened.append(KafkaNetClient(**settings))
+        opened.append(_noting(KafkaNetClient(**settings), failures))
         return opened[-1]
 
-    how = security_of(bootstrap)
-    security.check(how)
-    options |= security.python_options(how)
+    security.check(security_of(bootstrap))
+    options |= security.python_options(security_of(bootstrap))
     try:
         return kind(
             bootstrap_servers=bootstrap, bootstrap_timeout_ms=round(deadline * 1000), kafka_client=client, **options
@@ -126,6 +126,18 @@ def _connected(kind: Callable[..., Any], bootstrap: str, deadline: float, **opti
     except KafkaError as error:
         for each in opened:
             each.close()
-        found = failed(bootstrap, deadline, error)
-        refused = security.refusal_of(bootstrap, how, deadline) if isinstance(found, Unreachable) else None
-        raise found if refused is None else NotAdmitted(bootstrap, refused) from None
+        raise failed(bootstrap, deadline, *failures, error) from None
+
+
+def _noting(client: Any, failures: list[BaseException]) -> Any:
+    """Let a client note why its connections fail: it only logs that, and goes on trying until its deadline."""
+    connect = client._manager.get_connection
+
+    def get_connection(*args: Any, **options: Any) -> Any:
+        connection = connect(*args, **options)
+        if not connection.init_future.is_done:
+            connection.init_future.add_errback(failures.append)
+        return connection
+
+    client._manager.get_connection = get_connection
+    return client

@@ -12,6 +12,7 @@ LacunaError
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Sequence
 from typing import Any
 
@@ -64,12 +65,17 @@ class NotAllowed(KafkaFailed):
         )
 
 
-def failed(bootstrap: str, deadline: float, cause: BaseException) -> KafkaFailed:
-    """Return what a failure of Kafka's means."""
-    if isinstance(cause, SaslAuthenticationFailedError):
-        return NotAdmitted(bootstrap, "Kafka does not accept the user or the password")
-    if isinstance(cause, AUTHORIZATION):
-        return NotAllowed(bootstrap, cause)
+def failed(bootstrap: str, deadline: float, *causes: BaseException) -> KafkaFailed:
+    """Return what failures mean: the first that says more than that Kafka does not answer counts."""
+    for cause in causes:
+        told = cause if isinstance(cause, ssl.SSLError) or not cause.args else cause.args[0]
+        if isinstance(told, ssl.SSLError):
+            why = getattr(told, "verify_message", None) or told.reason or str(told)
+            return NotAdmitted(bootstrap, f"no encrypted connection is accepted: {why}")
+        if isinstance(cause, SaslAuthenticationFailedError):
+            return NotAdmitted(bootstrap, "Kafka does not accept the user or the password")
+        if isinstance(cause, AUTHORIZATION):
+            return NotAllowed(bootstrap, cause)
     return Unreachable(bootstrap, deadline)
 
 

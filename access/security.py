@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -222,29 +221,3 @@ def _faults(key: str, path: str, rule: str) -> Iterator[None]:
     except OSError as error:
         reason = getattr(error, "reason", None) or error
         raise ConfigError(where, path, f"{rule} ({reason})", "put the right file there") from None
-
-
-# After a failure
-
-
-def refusal_of(bootstrap: str, security: Security, deadline: float) -> str | None:
-    """Return why Kafka's side of an encrypted connection is not accepted, or ours not by it; None if it is."""
-    if not security.encrypts:
-        return None
-    for address in bootstrap.split(","):
-        host, _, port = address.strip().rpartition(":")
-        name = host.strip("[]")
-        try:
-            with (
-                socket.create_connection((name, int(port)), timeout=deadline) as plain,
-                tls_context(security).wrap_socket(plain, server_hostname=name) as wrapped,
-            ):
-                wrapped.settimeout(deadline)
-                return None
-        except ssl.SSLCertVerificationError as error:
-            return f"its certificate is not accepted: {error.verify_message}"
-        except ssl.SSLError as error:
-            return f"no encrypted connection could be made: {error.reason or error}"
-        except OSError:
-            continue
-    return None

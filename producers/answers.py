@@ -15,7 +15,6 @@ import uuid
 from threading import Lock
 from typing import Any
 
-import msgspec
 from kafka import TopicPartition
 from kafka.errors import KafkaError
 
@@ -26,13 +25,11 @@ from access.topics import topic_missing
 from producers.errors import NoAnswer, NotAccepted
 from producers.sender import PATIENCE, Sender, Sent
 from state.config import Kafka
-from state.protocol.notices import Notice
+from state.protocol.notices import Notice, read_notice
 from state.protocol.topics import Topics
 
 SLICE = 0.5
 """Seconds that one look at the topic takes at most."""
-
-_read = msgspec.json.Decoder(Notice).decode
 
 
 def new_ack() -> str:
@@ -99,7 +96,7 @@ class Answers:
     def _look(self, seconds: float) -> None:
         for records in self._consumer.poll(timeout_ms=round(seconds * 1000)).values():
             for record in records:
-                notice = _notice(record.value or b"")
+                notice = read_notice(record.value or b"")
                 if notice is not None and notice.ack in self._asked:
                     self._asked[notice.ack] = notice
 
@@ -109,11 +106,3 @@ class Answers:
             if self._consumer is not None:
                 self._consumer.close()
                 self._consumer = None
-
-
-def _notice(value: bytes) -> Notice | None:
-    """Read a record of the topic; what is no notice is passed over."""
-    try:
-        return _read(value)
-    except msgspec.DecodeError:
-        return None

@@ -2,7 +2,8 @@
 
     [space]     attributes, in order             [overlay]   brokers and links: a tree
     [routing]   strategy, for all or per link    [kafka]     bootstrap, prefix, replication, security
-    [engine]    metrics_host, metrics_port       [lake]      path, checkpoint, writer, every, keep
+    [limits]    what one client may have         [lake]      path, checkpoint, writer, every, keep
+    [engine]    metrics_host, metrics_port
 
 A configuration that breaks a rule is refused with one `ConfigError` that names the value, the rule and the remedy.
 Reading the file is left to the caller; here is only text to value.
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeGuard, cast
 
 from state.errors import ConfigError, nearest
-from state.protocol.ledger import DAY
+from state.protocol.ledger import DAY, Limits
 from state.protocol.messages import LOCAL
 from state.protocol.security import Address, Security, read_security
 from state.routing.cut import Regions, cut, is_connected
@@ -123,6 +124,7 @@ class Config:
     kafka: Kafka = Kafka()
     lake: Lake = Lake()
     endpoint: Endpoint = Endpoint()
+    limits: Limits = Limits()
 
     def __post_init__(self) -> None:
         _check_ranges(self)
@@ -133,7 +135,7 @@ class Config:
 
     def setup(self, broker: str, link: str) -> Setup:
         """Return the configuration of a link, or (`LOCAL`) of a broker's clients."""
-        return Setup(broker, link, self.space, self.spec_of(broker, link), self.remember)
+        return Setup(broker, link, self.space, self.spec_of(broker, link), self.remember, self.limits)
 
     def setups(self, brokers: Iterable[str] | None = None) -> dict[str, dict[str, Setup]]:
         """Return the setups of the links and clients of these brokers, or of all, by broker and link."""
@@ -158,7 +160,7 @@ def parse(text: str, *, routing: bool = True) -> Config:
         tables = read_toml(text)
     except ValueError as error:
         raise ConfigError("the configuration", None, f"it is not valid TOML: {error}", "correct that") from None
-    _refuse_unknown(tables, ("space", "cells", "overlay", "routing", "kafka", "lake", "engine"), "")
+    _refuse_unknown(tables, ("space", "cells", "overlay", "routing", "kafka", "lake", "engine", "limits"), "")
     overlay = _overlay(_section(tables, "overlay", required=True))
     given = _section(tables, "routing") if routing else {}
     _refuse_unknown(given, ("strategy", "links", "remember"), "routing.")
@@ -170,6 +172,7 @@ def parse(text: str, *, routing: bool = True) -> Config:
         remember=_remember(given.get("remember", DAY // SECOND)),
         kafka=_kafka(_section(tables, "kafka")),
         lake=_lake(_section(tables, "lake")),
+        limits=_limits(_section(tables, "limits")),
         endpoint=_endpoint(_section(tables, "engine")),
     )
 
@@ -484,6 +487,15 @@ def _lake(section: Mapping[str, Any]) -> Lake:
     if lake.writer not in (None, "rust", "spark"):
         raise ConfigError("lake.writer", lake.writer, "there is no such writer", "use rust or spark, or leave it out")
     return lake
+
+
+def _limits(section: Mapping[str, Any]) -> Limits:
+    _refuse_unknown(section, Limits._fields, "limits.")
+    for key, value in section.items():
+        if type(value) is not int or value < 1:
+            rule = "it is how many one client may have, from 1"
+            raise ConfigError(f"limits.{key}", value, rule, "write a whole number such as 1000, or leave it out")
+    return Limits(**section)
 
 
 def _endpoint(section: Mapping[str, Any]) -> Endpoint:

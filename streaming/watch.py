@@ -225,7 +225,7 @@ class Watch:
                     found[name] = f"the {name}: {self.troubles[name]}"
                 elif not query.active:
                     found[name] = f"the {name} does not run"
-                elif (lag := query.lag_seconds(now)) > LATE[name]:
+                elif query.batch is not None and (lag := query.lag_seconds(now)) > LATE[name]:
                     found[f"{name}'s lag"] = f"the {name} is {lag:.0f} s behind"
         return found
 

@@ -8,10 +8,12 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from rich.status import Status
 
+from access.errors import Unreachable
 from lacuna.cli.config_file import read_config, warn
 from lacuna.cli.console import STDERR, keep_log, say_as_job
 from lacuna.cli.options import Args, Parser, add_config, add_json, amount, memory, port
@@ -24,6 +26,8 @@ from streaming.pipeline import Engine
 from streaming.service import Service
 from streaming.settings import Settings
 
+BETWEEN_TRIES, SAID_EVERY = 2.0, 5
+"""Seconds between two attempts to reach Kafka at the start, and after how many of them that is said again."""
 LOWEST_PRIORITY = ("nice", "-n", "19")
 """Put before a command that is to take only the time that nothing else needs."""
 
@@ -55,6 +59,9 @@ def add_engine_options(command: Parser) -> None:
     )
     command.add_argument(
         "--spark-ui", type=port, metavar="PORT", help="show Spark's own web page at this port of the loopback address"
+    )
+    command.add_argument(
+        "--wait", action="store_true", help="if Kafka does not answer at the start, keep trying until it does"
     )
     command.add_argument("--only", choices=("router", "archive"), help="run one of the two queries")
     add_json(command, "print one JSON object when it is running")
@@ -154,7 +161,9 @@ def serve(config: Config, args: Args) -> int:
     keep_log()
     stop = threading.Event()
     _heed_signals(stop)
-    service = service_of(config, args)
+    service = begun(lambda: service_of(config, args), stop, waits=args.wait)
+    if service is None:
+        return 0
     upkeep = Upkeep(service.settings, args.config, args.maintain if service.archive else 0)
     try:
         open_endpoint(service, config)
@@ -171,6 +180,22 @@ def serve(config: Config, args: Args) -> int:
         upkeep.stop()
         service.stop()
     return 0
+
+
+def begun(begin: Callable[[], Service], stop: threading.Event, *, waits: bool) -> Service | None:
+    """Begin, and with `waits` again and again until Kafka answers. Return None if a signal came first."""
+    tries = 0
+    while not stop.is_set():
+        try:
+            return begin()
+        except Unreachable as error:
+            if not waits:
+                raise
+            if tries % SAID_EVERY == 0:
+                say_as_job(f"Kafka is waited for: {error}")
+            tries += 1
+            stop.wait(BETWEEN_TRIES)
+    return None
 
 
 def open_endpoint(service: Service, config: Config) -> None:

@@ -51,6 +51,15 @@ class _Sender(msgspec.Struct):
 
 
 _sender_in = msgspec.json.Decoder(_Sender).decode
+_notice_in = msgspec.json.Decoder(Notice).decode
+
+
+def read_notice(value: bytes) -> Notice | None:
+    """Read a record of the topic. Return None if it is no notice."""
+    try:
+        return _notice_in(value)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
 
 
 def about(message: Subscribe | Unsubscribe, state: State, refusal: Reject | None = None) -> Notice:
