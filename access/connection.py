@@ -16,10 +16,11 @@ from kafka.errors import KafkaError
 from kafka.net.compat import KafkaNetClient
 from kafka.partitioner.default import DefaultPartitioner, murmur2
 
-from access import DEADLINE
-from access.errors import Unreachable
+from access import DEADLINE, security
+from access.errors import failed
 from state.errors import ConfigError
 from state.protocol.events import MOST_BYTES
+from state.protocol.security import security_of
 
 LINGER_MS = 20
 BATCH_BYTES = 1 << 17
@@ -46,8 +47,8 @@ class KeyPartitioner(DefaultPartitioner):  # type: ignore[misc]
 
 
 def spark_options(bootstrap: str) -> dict[str, str]:
-    """Return the options by which Spark's sources and sinks find Kafka."""
-    return {"kafka.bootstrap.servers": bootstrap}
+    """Return the options by which Spark's sources and sinks find Kafka, without any secret."""
+    return {"kafka.bootstrap.servers": str(bootstrap), **security.spark_options(security_of(bootstrap))}
 
 
 def connect_producer(bootstrap: str, deadline: float = DEADLINE) -> Any:
@@ -107,11 +108,14 @@ def connect_admin(bootstrap: str, deadline: float = DEADLINE) -> Any:
 def _connected(kind: Callable[..., Any], bootstrap: str, deadline: float, **options: Any) -> Any:
     """Create a client of this kind. If that fails, end the thread that it has started, which would never end."""
     opened: list[Any] = []
+    failures: list[BaseException] = []
 
     def client(**settings: Any) -> Any:
-        opened.append(KafkaNetClient(**settings))
+        opened.append(_noting(KafkaNetClient(**settings), failures))
         return opened[-1]
 
+    security.check(security_of(bootstrap))
+    options |= security.python_options(security_of(bootstrap))
     try:
         return kind(
             bootstrap_servers=bootstrap, bootstrap_timeout_ms=round(deadline * 1000), kafka_client=client, **options
@@ -119,7 +123,21 @@ def _connected(kind: Callable[..., Any], bootstrap: str, deadline: float, **opti
     except ValueError as error:
         rule = f"it is not a list of HOST:PORT ({error})"
         raise ConfigError("kafka.bootstrap", bootstrap, rule, 'write it as "localhost:9092"') from None
-    except KafkaError:
+    except KafkaError as error:
         for each in opened:
             each.close()
-        raise Unreachable(bootstrap, deadline) from None
+        raise failed(bootstrap, deadline, *failures, error) from None
+
+
+def _noting(client: Any, failures: list[BaseException]) -> Any:
+    """Let a client note why its connections fail: it only logs that, and goes on trying until its deadline."""
+    connect = client._manager.get_connection
+
+    def get_connection(*args: Any, **options: Any) -> Any:
+        connection = connect(*args, **options)
+        if not connection.init_future.is_done:
+            connection.init_future.add_errback(failures.append)
+        return connection
+
+    client._manager.get_connection = get_connection
+    return client

@@ -16,7 +16,7 @@ from kafka.errors import KafkaError
 
 from access import DEADLINE
 from access.connection import connect_consumer, connect_producer
-from access.errors import KafkaFailed, Unreachable
+from access.errors import KafkaFailed, Unreachable, failed
 from state.protocol.control import Beat, Claim, Life, Prefix, Record, fold, write
 from state.protocol.topics import Topics
 
@@ -42,9 +42,9 @@ class ControlLog:
             if consumer.partitions_for_topic(self._topic):
                 self._read_to(consumer, consumer.end_offsets([self._part], timeout_ms=self._wait)[self._part])
             return self._prefix
-        except KafkaError:
+        except KafkaError as error:
             self.close()
-            raise Unreachable(self._bootstrap, self._deadline) from None
+            raise failed(self._bootstrap, self._deadline, error) from None
 
     def _reading(self) -> Any:
         if self._consumer is None:
@@ -78,9 +78,9 @@ class ControlLog:
             if not set(partitions) <= set(self._reading().partitions_for_topic(topic) or ()):
                 return None
             ends = self._reading().end_offsets(parts, timeout_ms=self._wait)
-        except KafkaError:
+        except KafkaError as error:
             self.close()
-            raise Unreachable(self._bootstrap, self._deadline) from None
+            raise failed(self._bootstrap, self._deadline, error) from None
         return {part.partition: end for part, end in ends.items()}
 
     def append(self, key: str, value: Claim | Life | Beat) -> int:

@@ -3,6 +3,8 @@
 LacunaError
 └── KafkaFailed         Kafka did not do what it was asked to
     ├── Unreachable     Kafka does not answer
+    ├── NotAdmitted     Kafka, or this side, does not accept who the other is
+    ├── NotAllowed      Kafka does not allow this user what was asked for
     ├── TopicMissing    Kafka does not know a topic
     ├── NotConfirmed    Kafka did not confirm an event: it may or may not have the event
     └── NotSent         an event was not sent: too many others are not confirmed yet
@@ -10,17 +12,23 @@ LacunaError
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Sequence
 from typing import Any
 
 from kafka.errors import (
+    ClusterAuthorizationFailedError,
+    GroupAuthorizationFailedError,
     MessageSizeTooLargeError,
     RecordListTooLargeError,
+    SaslAuthenticationFailedError,
     TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
 )
 
 from state.errors import LacunaError
+
+AUTHORIZATION = (TopicAuthorizationFailedError, GroupAuthorizationFailedError, ClusterAuthorizationFailedError)
 
 
 class KafkaFailed(LacunaError):
@@ -35,6 +43,40 @@ class Unreachable(KafkaFailed):
             f"kafka.bootstrap = {bootstrap!r}: no Kafka answered there within {deadline:g} s. "
             "Remedy: start Kafka, or correct bootstrap in [kafka]."
         )
+
+
+class NotAdmitted(KafkaFailed):
+    """The other side of a connection is not accepted as who it says it is."""
+
+    def __init__(self, bootstrap: str, cause: str) -> None:
+        super().__init__(
+            f"kafka.bootstrap = {bootstrap!r}: {cause}. Remedy: correct security in [kafka]: protocol, mechanism, user "
+            "and password, or the certificates."
+        )
+
+
+class NotAllowed(KafkaFailed):
+    """Kafka does not allow this user what was asked for."""
+
+    def __init__(self, bootstrap: str, cause: BaseException) -> None:
+        super().__init__(
+            f"kafka.bootstrap = {bootstrap!r}: Kafka does not allow this user to do that ({cause}). "
+            "Remedy: grant it what `lacuna acl` prints for its role."
+        )
+
+
+def failed(bootstrap: str, deadline: float, *causes: BaseException) -> KafkaFailed:
+    """Return what failures mean: the first that says more than that Kafka does not answer counts."""
+    for cause in causes:
+        told = cause if isinstance(cause, ssl.SSLError) or not cause.args else cause.args[0]
+        if isinstance(told, ssl.SSLError):
+            why = getattr(told, "verify_message", None) or told.reason or str(told)
+            return NotAdmitted(bootstrap, f"no encrypted connection is accepted: {why}")
+        if isinstance(cause, SaslAuthenticationFailedError):
+            return NotAdmitted(bootstrap, "Kafka does not accept the user or the password")
+        if isinstance(cause, AUTHORIZATION):
+            return NotAllowed(bootstrap, cause)
+    return Unreachable(bootstrap, deadline)
 
 
 class TopicMissing(KafkaFailed):
@@ -84,5 +126,5 @@ def _remedy(cause: BaseException) -> str:
     if isinstance(cause, UnknownTopicOrPartitionError):
         return "start the router, which creates the topics, or correct prefix in [kafka]"
     if isinstance(cause, TopicAuthorizationFailedError):
-        return "let this client write to the topic"
+        return "let this client write to the topic, as `lacuna acl` prints it"
     return "see that Kafka runs"

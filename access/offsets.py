@@ -13,7 +13,7 @@ from kafka.errors import KafkaError
 
 from access import DEADLINE
 from access.connection import connect_admin, connect_consumer
-from access.errors import KafkaFailed, Unreachable
+from access.errors import KafkaFailed, failed
 
 Partition = tuple[str, int]
 """A topic and the number of one of its partitions."""
@@ -40,8 +40,8 @@ def topic_spans(bootstrap: str, topics: Iterable[str], deadline: float = DEADLIN
             parts = [TopicPartition(topic, number) for topic in numbers for number in numbers[topic]]
             first = consumer.beginning_offsets(parts, timeout_ms=wait)
             ends = consumer.end_offsets(parts, timeout_ms=wait)
-        except KafkaError:
-            raise Unreachable(bootstrap, deadline) from None
+        except KafkaError as error:
+            raise failed(bootstrap, deadline, error) from None
     return {(part.topic, part.partition): Span(first[part], ends[part]) for part in parts}
 
 
@@ -60,8 +60,8 @@ def first_times(
                     moment = datetime.fromtimestamp(records[0].timestamp / 1000, UTC)
                     found.setdefault(part.partition, moment)
                     consumer.pause(part)
-        except KafkaError:
-            raise Unreachable(bootstrap, deadline) from None
+        except KafkaError as error:
+            raise failed(bootstrap, deadline, error) from None
     return found
 
 

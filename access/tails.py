@@ -12,7 +12,7 @@ from kafka.errors import KafkaError
 
 from access import DEADLINE
 from access.connection import connect_consumer
-from access.errors import Unreachable
+from access.errors import Unreachable, failed
 from access.offsets import Partition, Span
 
 FIRST_LOOK = 100
@@ -37,8 +37,8 @@ def records_between(bootstrap: str, spans: Mapping[Partition, Span], deadline: f
                     yield from (record for record in found if record.offset < parts[part].next)
                 if time.monotonic() > until:
                     raise Unreachable(bootstrap, deadline)
-        except KafkaError:
-            raise Unreachable(bootstrap, deadline) from None
+        except KafkaError as error:
+            raise failed(bootstrap, deadline, error) from None
 
 
 def _position(consumer: Any, part: TopicPartition, deadline: float) -> int:

@@ -37,7 +37,7 @@ from kafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
 from access import DEADLINE
 from access.connection import connect_admin
-from access.errors import KafkaFailed, TopicMissing, Unreachable
+from access.errors import KafkaFailed, TopicMissing, failed
 from access.offsets import topic_spans
 from state.protocol.topics import Topics
 
@@ -207,8 +207,8 @@ def _admin(bootstrap: str, deadline: float) -> Iterator[Any]:
     admin = connect_admin(bootstrap, deadline)
     try:
         yield admin
-    except KafkaError:
-        raise Unreachable(bootstrap, deadline) from None
+    except KafkaError as error:
+        raise failed(bootstrap, deadline, error) from None
     finally:
         admin.close()
 

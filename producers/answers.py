@@ -15,24 +15,21 @@ import uuid
 from threading import Lock
 from typing import Any
 
-import msgspec
 from kafka import TopicPartition
 from kafka.errors import KafkaError
 
 from access import DEADLINE
 from access.connection import connect_consumer
-from access.errors import Unreachable
+from access.errors import failed
 from access.topics import topic_missing
 from producers.errors import NoAnswer, NotAccepted
 from producers.sender import PATIENCE, Sender, Sent
 from state.config import Kafka
-from state.protocol.notices import Notice
+from state.protocol.notices import Notice, read_notice
 from state.protocol.topics import Topics
 
 SLICE = 0.5
 """Seconds that one look at the topic takes at most."""
-
-_read = msgspec.json.Decoder(Notice).decode
 
 
 def new_ack() -> str:
@@ -88,9 +85,9 @@ class Answers:
             consumer.assign(partitions)
             for partition, end in consumer.end_offsets(partitions, timeout_ms=round(self._deadline * 1000)).items():
                 consumer.seek(partition, end)
-        except KafkaError:
+        except KafkaError as error:
             consumer.close()
-            raise Unreachable(self._kafka.bootstrap, self._deadline) from None
+            raise failed(self._kafka.bootstrap, self._deadline, error) from None
         except BaseException:
             consumer.close()
             raise
@@ -99,7 +96,7 @@ class Answers:
     def _look(self, seconds: float) -> None:
         for records in self._consumer.poll(timeout_ms=round(seconds * 1000)).values():
             for record in records:
-                notice = _notice(record.value or b"")
+                notice = read_notice(record.value or b"")
                 if notice is not None and notice.ack in self._asked:
                     self._asked[notice.ack] = notice
 
@@ -109,11 +106,3 @@ class Answers:
             if self._consumer is not None:
                 self._consumer.close()
                 self._consumer = None
-
-
-def _notice(value: bytes) -> Notice | None:
-    """Read a record of the topic; what is no notice is passed over."""
-    try:
-        return _read(value)
-    except msgspec.DecodeError:
-        return None

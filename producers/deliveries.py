@@ -50,7 +50,7 @@ from kafka.structs import OffsetAndMetadata
 from access import DEADLINE
 from access.connection import connect_consumer
 from access.control import ControlLog
-from access.errors import KafkaFailed, Unreachable
+from access.errors import KafkaFailed, Unreachable, failed
 from access.topics import topic_missing
 from state.config import NAME, NAME_RULE, Kafka
 from state.errors import ConfigError
@@ -244,8 +244,8 @@ class Deliveries:
             known = bool(stored)  # a partition that a bookmark lacks came after it
             begin = first if from_beginning or known else ends
             self._read_from({number: begin[number] for number in numbers} | stored, first, ends)
-        except KafkaError:
-            raise Unreachable(self._kafka.bootstrap, self._deadline) from None
+        except KafkaError as error:
+            raise failed(self._kafka.bootstrap, self._deadline, error) from None
         self._behind = {number: end for number, end in ends.items() if self._taken[number] < end}
 
     def _spans(self, numbers: set[int]) -> tuple[dict[int, int], dict[int, int]]:

@@ -49,6 +49,7 @@ REMEDIES = {
     "nothing": "look for two conditions that exclude each other",
     "order": "compare categories by =, <> or IN",
     "payload": "send less, or send where the rest can be had",
+    "quota": "cancel what is not needed any more, ask for less, or have [limits] raised",
     "range": "write two ends such as [10, 20]; null is an open end",
     "rev": "leave it out: a growing revision is then chosen",
     "size": "send less",

@@ -11,7 +11,7 @@ from kafka.errors import KafkaError
 
 from access import DEADLINE
 from access.connection import connect_consumer
-from access.errors import Unreachable
+from access.errors import Unreachable, failed
 from access.topics import topic_missing
 from state.config import Config
 from state.protocol.events import Context, EventKind, Reject, Source, read
@@ -33,8 +33,8 @@ def past_events(
                 broker = None if record.key is None else record.key.decode(errors="replace")
                 value = record.value or b""
                 yield kind, read(context, kind, broker, value, Source(0, record.offset, "", record.timestamp * 1000))
-    except KafkaError:
-        raise Unreachable(config.kafka.bootstrap, deadline) from None
+    except KafkaError as error:
+        raise failed(config.kafka.bootstrap, deadline, error) from None
     finally:
         consumer.close()
 

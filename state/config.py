@@ -1,8 +1,9 @@
 """The configuration, `lacuna.toml`, as one frozen value; every rule that it must keep is checked here, once.
 
     [space]     attributes, in order             [overlay]   brokers and links: a tree
-    [routing]   strategy, for all or per link    [kafka]     bootstrap, prefix, replication
-                                                 [lake]      path, checkpoint, writer, every, keep
+    [routing]   strategy, for all or per link    [kafka]     bootstrap, prefix, replication, security
+    [limits]    what one client may have         [lake]      path, checkpoint, writer, every, keep
+    [engine]    metrics_host, metrics_port
 
 A configuration that breaks a rule is refused with one `ConfigError` that names the value, the rule and the remedy.
 Reading the file is left to the caller; here is only text to value.
@@ -17,8 +18,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeGuard, cast
 
 from state.errors import ConfigError, nearest
-from state.protocol.ledger import DAY
+from state.protocol.ledger import DAY, Limits
 from state.protocol.messages import LOCAL
+from state.protocol.security import Address, Security, read_security
 from state.routing.cut import Regions, cut, is_connected
 from state.routing.link import Setup
 from state.routing.rangetold import grid_of
@@ -42,11 +44,18 @@ MOST_COPIES = 32767
 
 @dataclass(frozen=True)
 class Kafka:
-    """Where the topics are, and in how many copies Lacuna makes them; None: as many as Kafka does by default."""
+    """Where the topics are, how Kafka is spoken to, and in how many copies Lacuna makes topics.
+
+    Without `replication` there are as many as Kafka makes by default. `bootstrap` carries the security with it.
+    """
 
     bootstrap: str = "localhost:9092"
     prefix: str = "lacuna"
     replication: int | None = None
+    security: Security = Security()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bootstrap", Address(self.bootstrap, self.security))
 
 
 @dataclass(frozen=True)
@@ -66,6 +75,14 @@ class Lake:
     def days_of(self, table: str) -> float | None:
         """Return the days for which the rows of a table are kept; None: for ever."""
         return self.keep.get(table, self.keep.get(ALL_TABLES))
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where the job says how it is, over HTTP; with port 0 nowhere."""
+
+    host: str = "127.0.0.1"
+    port: int = 9464
 
 
 @dataclass(frozen=True)
@@ -106,6 +123,8 @@ class Config:
     remember: int = DAY
     kafka: Kafka = Kafka()
     lake: Lake = Lake()
+    endpoint: Endpoint = Endpoint()
+    limits: Limits = Limits()
     text: str = field(default="", compare=False, repr=False)
     """The TOML that this was read from, so that a life can keep it."""
 
@@ -118,7 +137,7 @@ class Config:
 
     def setup(self, broker: str, link: str) -> Setup:
         """Return the configuration of a link, or (`LOCAL`) of a broker's clients."""
-        return Setup(broker, link, self.space, self.spec_of(broker, link), self.remember)
+        return Setup(broker, link, self.space, self.spec_of(broker, link), self.remember, self.limits)
 
     def setups(self, brokers: Iterable[str] | None = None) -> dict[str, dict[str, Setup]]:
         """Return the setups of the links and clients of these brokers, or of all, by broker and link."""
@@ -143,7 +162,7 @@ def parse(text: str, *, routing: bool = True) -> Config:
         tables = read_toml(text)
     except ValueError as error:
         raise ConfigError("the configuration", None, f"it is not valid TOML: {error}", "correct that") from None
-    _refuse_unknown(tables, ("space", "cells", "overlay", "routing", "kafka", "lake"), "")
+    _refuse_unknown(tables, ("space", "cells", "overlay", "routing", "kafka", "lake", "engine", "limits"), "")
     overlay = _overlay(_section(tables, "overlay", required=True))
     given = _section(tables, "routing") if routing else {}
     _refuse_unknown(given, ("strategy", "links", "remember"), "routing.")
@@ -155,6 +174,8 @@ def parse(text: str, *, routing: bool = True) -> Config:
         remember=_remember(given.get("remember", DAY // SECOND)),
         kafka=_kafka(_section(tables, "kafka")),
         lake=_lake(_section(tables, "lake")),
+        limits=_limits(_section(tables, "limits")),
+        endpoint=_endpoint(_section(tables, "engine")),
         text=text,
     )
 
@@ -469,13 +490,14 @@ def _remember(given: object) -> int:
 
 
 def _kafka(section: Mapping[str, Any]) -> Kafka:
-    _refuse_unknown(section, ("bootstrap", "prefix", "replication"), "kafka.")
+    _refuse_unknown(section, ("bootstrap", "prefix", "replication", "security"), "kafka.")
     copies = section.get("replication")
     if copies is not None and (type(copies) is not int or not 1 <= copies <= MOST_COPIES):
         rule = "it is the number of copies of each topic, from 1"
         raise ConfigError("kafka.replication", copies, rule, "write a whole number such as 3")
-    texts = {key: _text(value, f"kafka.{key}") for key, value in section.items() if key != "replication"}
-    kafka = Kafka(**texts, replication=copies)
+    texts = {key: _text(section[key], f"kafka.{key}") for key in ("bootstrap", "prefix") if key in section}
+    security = read_security(section["security"]) if "security" in section else Security()
+    kafka = Kafka(**texts, replication=copies, security=security)
     if not all(ADDRESS.fullmatch(address.strip()) for address in kafka.bootstrap.split(",")):
         rule = "it is not a list of HOST:PORT"
         raise ConfigError("kafka.bootstrap", kafka.bootstrap, rule, 'write it as "localhost:9092"')
@@ -491,6 +513,24 @@ def _lake(section: Mapping[str, Any]) -> Lake:
     if lake.writer not in (None, "rust", "spark"):
         raise ConfigError("lake.writer", lake.writer, "there is no such writer", "use rust or spark, or leave it out")
     return lake
+
+
+def _limits(section: Mapping[str, Any]) -> Limits:
+    _refuse_unknown(section, Limits._fields, "limits.")
+    for key, value in section.items():
+        if type(value) is not int or value < 1:
+            rule = "it is how many one client may have, from 1"
+            raise ConfigError(f"limits.{key}", value, rule, "write a whole number such as 1000, or leave it out")
+    return Limits(**section)
+
+
+def _endpoint(section: Mapping[str, Any]) -> Endpoint:
+    _refuse_unknown(section, ("metrics_host", "metrics_port"), "engine.")
+    default = Endpoint()
+    port = section.get("metrics_port", default.port)
+    if type(port) is not int or not 0 <= port < 1 << 16:
+        raise ConfigError("engine.metrics_port", port, "it is a port", "write a number up to 65535; 0: none")
+    return Endpoint(_text(section.get("metrics_host", default.host), "engine.metrics_host"), port)
 
 
 def _every(given: object) -> float:

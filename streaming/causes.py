@@ -70,7 +70,19 @@ KNOWN = (
     Known(
         "a topic is gone, or has other partitions than before",
         "restore the topics, or go on with what is left: lacuna apply",
-        classes=("UnknownTopicOrPartitionException", "TopicAuthorizationException"),
+        classes=("UnknownTopicOrPartitionException",),
+    ),
+    Known(
+        "Kafka does not allow this user what the job needs",
+        "grant it what `lacuna acl` prints, and start again: nothing is lost",
+        classes=("TopicAuthorizationException", "GroupAuthorizationException", "ClusterAuthorizationException"),
+        passing=True,
+    ),
+    Known(
+        "Kafka does not accept the user, the password or a certificate",
+        "correct security in [kafka], or the files that it names, and start again: nothing is lost",
+        classes=("SaslAuthenticationException", "SslAuthenticationException"),
+        passing=True,
     ),
     Known(
         "Kafka refuses a record because of its size",

@@ -46,7 +46,10 @@ class Death:
 
 
 class Restarted(Generic[Q]):
-    """A query that is started again when it dies. `degraded` is the cause as long as it lags because of that."""
+    """A query that is started again when it dies, `restarts` times so far.
+
+    `degraded` is the cause as long as it lags because of that.
+    """
 
     def __init__(
         self,
@@ -62,6 +65,7 @@ class Restarted(Generic[Q]):
         self._has_progress, self._say, self._clock = has_progress, say, clock
         self.query = start()
         self.degraded: str | None = None
+        self.restarts = 0
         self._pause = FIRST_PAUSE
         self._due: float | None = None
 
@@ -78,6 +82,7 @@ class Restarted(Generic[Q]):
 
     def _try_again(self) -> None:
         self._due = None
+        self.restarts += 1
         try:
             self.query = self._start()
         except LacunaError as error:

@@ -8,13 +8,13 @@ Failing. A router that dies takes the job with it: the archive is stopped, and t
 core raised it, with cause and remedy, not a Java stack. An archive that dies is started again (`restarts`), unless that
 cannot help.
 
-Two threads look after Kafka. One holds the prefix by ticks (`holder`). The other trims the topic `links`: letters that
-are part of the committed state are not needed any more, and Kafka keeps the others as long as it takes.
+Three threads look after Kafka. One holds the prefix by ticks (`holder`). One trims the topic `links`: letters that
+are part of the committed state are not needed any more, and Kafka keeps the others as long as it takes. One samples
+how far the queries are behind (`watch`).
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
@@ -41,6 +41,7 @@ from streaming.paths import absolute
 from streaming.pipeline import INPUTS, Engine, router_query, session, stack_warning
 from streaming.restarts import Death, JobFailed, Restarted, is_passing_error
 from streaming.settings import Settings
+from streaming.watch import EVERY, Watch, offsets_of
 
 BETWEEN_LOOKS = 0.2
 PATIENCE = 60.0
@@ -75,6 +76,7 @@ class Service:
     _threads: list[threading.Thread] = field(default_factory=list)
     _stop: threading.Event = field(default_factory=threading.Event)
     _spark: SparkSession | None = None
+    _watch: Watch | None = None
     _superseded: str | None = None
     _asked_before: int = -1
 
@@ -86,8 +88,10 @@ class Service:
 
     def start(self) -> None:
         """Start the session and the queries."""
+        self.watch.move()
         if self.holder is not None:
             self._keep_doing("tick", self._tick)
+        self._keep_doing("watch", self._sample)
         self.say("starting Spark")
         self._spark = session(self.engine)
         if self.engine.master is None and (warning := stack_warning(self._spark)) is not None:
@@ -134,6 +138,7 @@ class Service:
 
     def look(self) -> None:
         """Raise `JobFailed` if the router, or a thread beside it, has died; see to an archive that has."""
+        self._report()
         if self._stop.is_set():
             return
         if self._superseded is not None:
@@ -149,6 +154,30 @@ class Service:
                 raise JobFailed(f"the thread {thread.name!r} ended. Remedy: start again, and report the log")
         if self._archive is not None:
             self._archive.look()
+
+    @property
+    def watch(self) -> Watch:
+        """The numbers of this job."""
+        if self._watch is None:
+            names = (("router", self.holder is not None), ("archive", self.archive))
+            self._watch = Watch(self.settings, [name for name, runs in names if runs])
+        return self._watch
+
+    def _report(self) -> None:
+        """Let the watch see how far the queries are, and say what it has found."""
+        self.watch.move()
+        for name, query in self._queries.items():
+            restarts = self._archive.restarts if name == "archive" and self._archive is not None else 0
+            self.watch.see(name, query.lastProgress, active=query.isActive, restarts=restarts)
+        self.watch.troubles = {} if self.degraded is None else {"archive": self.degraded}
+        for news in self.watch.news():
+            self.say(news)
+
+    def _sample(self) -> None:
+        while not self._stop.is_set():
+            self.watch.sample()
+            self._stop.wait(EVERY)
+        self.watch.close()
 
     def _apply(self, command: Apply) -> None:
         """Begin a new life, as a command asks for; go on with this one if that cannot be done."""
@@ -167,6 +196,7 @@ class Service:
             beginning.facts = gather(config, self.holder.prefix, self.engine.partitions)
             topics = command.source == "topics"
             self.settings = beginning.from_topics() if topics else beginning.from_state(self._spark)
+            self.watch.begin_life(self.settings)
             self.say(f"life {self.settings.epoch} begins after a pause of {time.monotonic() - self.paused:.1f} s")
         except LacunaError as error:
             self.say(f"no new life has begun, and life {self.settings.epoch} goes on: {error}")
@@ -253,8 +283,8 @@ class Service:
         if not recent:
             return -1, {}
         prefix, hops = f"{self.settings.topics.prefix}.", len(self.settings.parts)
-        offsets = _offsets(recent[-1], "endOffset")
-        before = _offsets(recent[-hops - 1] if len(recent) > hops else recent[0], "startOffset")
+        offsets = offsets_of(recent[-1], "endOffset")
+        before = offsets_of(recent[-hops - 1] if len(recent) > hops else recent[0], "startOffset")
         publish = self.settings.topics.publish
         offsets[publish] = before.get(publish) or self.settings.starts.get("publish", {})
         return int(recent[-1]["batchId"]), {topic.removeprefix(prefix): ends for topic, ends in offsets.items()}
@@ -300,21 +330,13 @@ class Service:
 def _end_offsets(query: StreamingQuery) -> dict[str, dict[str, int]]:
     """Return the offsets behind the last batch, by topic and partition, of all sources."""
     last = query.lastProgress
-    return _offsets(last, "endOffset") if last else {}
+    return offsets_of(last, "endOffset") if last else {}
 
 
 def begins_of(progress: Any, topic: str) -> dict[Partition, int]:
     """Return the offset at which a batch begins in each partition of a topic, as far as it is above 0."""
-    found = _offsets(progress, "startOffset").get(topic, {})
+    found = offsets_of(progress, "startOffset").get(topic, {})
     return {(topic, int(partition)): offset for partition, offset in found.items() if offset > 0}
-
-
-def _offsets(progress: Any, which: str) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
-    for source in progress["sources"]:
-        offsets = source[which]
-        found |= (json.loads(offsets) if isinstance(offsets, str) else offsets) or {}
-    return found
 
 
 def _between_batches(query: StreamingQuery) -> None:

@@ -86,10 +86,20 @@ GROUPS = {
             "the long-running job, against the configured Kafka",
             ("lacuna run --config lacuna.toml", "lacuna run --only archive --maintain 0"),
         ),
+        "status": Command(
+            "lacuna.cli.status",
+            "is the job healthy, how far behind, how fast; once, or live",
+            ("lacuna status", "lacuna status --watch", "lacuna status --json --url http://host:9464"),
+        ),
         "apply": Command(
             "lacuna.cli.apply",
             "begin a new life of a system, stopped or running: the remedy of most refusals",
             ("lacuna apply --dry-run", "lacuna apply --from topics"),
+        ),
+        "acl": Command(
+            "lacuna.cli.acl",
+            "print the least rights of a role in Kafka, as commands to run",
+            ("lacuna acl router --user lacuna", "lacuna acl listener --user desk --bookmark desk"),
         ),
         "archive": Command(
             "lacuna.cli.archive",

@@ -7,6 +7,8 @@ that is to be bold or red is a `rich.text.Text`.
 from __future__ import annotations
 
 import json
+import logging
+from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console
@@ -25,6 +27,34 @@ STDERR = console(stderr=True)
 def say(text: str) -> None:
     """Print a line of progress on standard error."""
     STDERR.print(Text(text, "dim"))
+
+
+class Lines(logging.Formatter):
+    """A log for machines: one JSON object a line, with time, level, logger and text."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line of a record."""
+        moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line = {"time": moment, "level": record.levelname.lower(), "logger": record.name, "text": record.getMessage()}
+        return json.dumps(line, ensure_ascii=False)
+
+
+def keep_log() -> None:
+    """Write a log on standard error, unless that is a terminal: there `say_as_job` shows lines to a person."""
+    if not STDERR.is_terminal:
+        handler = logging.StreamHandler()
+        handler.setFormatter(Lines())
+        logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    for noisy in ("kafka", "py4j"):
+        logging.getLogger(noisy).setLevel(logging.CRITICAL)
+
+
+def say_as_job(text: str) -> None:
+    """Say something that a long-running job has to say: a line for a person, or an entry of the log."""
+    if STDERR.is_terminal:
+        say(text)
+    else:
+        logging.getLogger("lacuna").info(text)
 
 
 def show_summary(summary: dict[str, Any], title: str, *, as_json: bool) -> None:

@@ -15,6 +15,10 @@ from lacuna.cli.config_file import read_config
 from lacuna.cli.options import Args, Parser, add_config, add_deadline, add_json, count, positive
 from producers.client import checked_name
 from producers.deliveries import Deliveries, Delivery, Gap
+from producers.notices import Notices
+from state.config import Kafka
+from state.errors import ConfigError
+from state.protocol.notices import Notice
 
 QUIET = 10.0
 """Seconds without a delivery after which a reason is offered."""
@@ -24,6 +28,9 @@ def declare(command: Parser) -> None:
     """Describe the command and add its options."""
     command.description = "Show a client's deliveries, each once, until stopped (Ctrl-C or SIGTERM: exit code 0)."
     command.add_argument("--client", required=True, metavar="NAME", help="the client")
+    command.add_argument(
+        "--notices", action="store_true", help="show what became of the client's own events instead: refused, in force"
+    )
     command.add_argument("--from-beginning", action="store_true", help="also what was delivered before")
     command.add_argument(
         "--bookmark",
@@ -46,6 +53,8 @@ def run(args: Args) -> int:
     """Listen until stopped, or until a limit is reached."""
     config = read_config(args.config)
     client, kafka = checked_name(args.client), config.kafka
+    if args.notices:
+        return _show_notices(kafka, client, args)
     with (
         Deliveries(
             kafka,
@@ -63,9 +72,32 @@ def run(args: Args) -> int:
         return 1 if not stopped and args.count is not None and shown < args.count else 0
 
 
-def awaited(args: Args) -> str:
+def _show_notices(kafka: Kafka, client: str, args: Args) -> int:
+    """Print notices as they come."""
+    if args.bookmark is not None:
+        raise ConfigError("--bookmark", args.bookmark, "notices have none", "leave it out, or leave --notices out")
+    shown = 0
+    with Notices(
+        kafka, client, from_beginning=args.from_beginning, timeout=args.timeout, deadline=args.deadline
+    ) as notices:
+        with _until_stopped(notices) as stopped:
+            _say(f"listening for notices to {client} at {kafka.bootstrap}: {awaited(args, 'notice')}")
+            while shown != args.count and (notice := next(notices, None)) is not None:
+                print(msgspec.json.encode(notice).decode() if args.json else _notice_line(notice), flush=True)
+                shown += 1
+        return 1 if not stopped and args.count is not None and shown < args.count else 0
+
+
+def _notice_line(notice: Notice) -> str:
+    what = f"{notice.kind or 'event'} {notice.id or '?'}" + (f" at {notice.broker}" if notice.broker else "")
+    why = f": {notice.rule}, {notice.message}" if notice.rule else ""
+    return f"{what} {notice.state}{why}"
+
+
+def awaited(args: Args, what: str = "delivery") -> str:
     """Return what is waited for, and until when, as people say it."""
-    which = "deliveries" if args.count is None else f"{args.count} deliver{'y' if args.count == 1 else 'ies'}"
+    many = {"delivery": "deliveries", "notice": "notices"}[what]
+    which = many if args.count is None else f"{args.count} {what if args.count == 1 else many}"
     begin = "after the bookmark" if args.bookmark else "from the beginning" if args.from_beginning else "from now on"
     end = "until Ctrl-C" if args.timeout is None else f"until none comes for {args.timeout:g} s"
     return f"{which} {begin}, {end}"
@@ -119,7 +151,7 @@ def _line(delivery: Delivery) -> str:
 
 
 @contextmanager
-def _until_stopped(deliveries: Deliveries) -> Iterator[list[int]]:
+def _until_stopped(deliveries: Deliveries | Notices) -> Iterator[list[int]]:
     """Let Ctrl-C and SIGTERM end the listening between two deliveries. Yield the list of signals that came."""
     came: list[int] = []
 

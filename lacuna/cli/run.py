@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from rich.status import Status
 
+from access.errors import Unreachable
 from lacuna.cli.config_file import read_config, warn
-from lacuna.cli.console import STDERR, say
-from lacuna.cli.options import Args, Parser, add_config, add_json, amount, memory
+from lacuna.cli.console import STDERR, keep_log, say_as_job
+from lacuna.cli.options import Args, Parser, add_config, add_json, amount, memory, port
 from lacuna.local import keep_private, spark_jars
 from state.config import Config
 from state.errors import LacunaError
+from streaming.endpoint import Endpoint
 from streaming.maintenance import check_keep, next_due
 from streaming.pipeline import Engine
 from streaming.service import Service
 from streaming.settings import Settings
 
+BETWEEN_TRIES, SAID_EVERY = 2.0, 5
+"""Seconds between two attempts to reach Kafka at the start, and after how many of them that is said again."""
 LOWEST_PRIORITY = ("nice", "-n", "19")
 """Put before a command that is to take only the time that nothing else needs."""
 
@@ -52,6 +56,12 @@ def add_engine_options(command: Parser) -> None:
         metavar="HOURS",
         help="hours between two times that the tables are compacted and cleaned, in a process of its own and at the "
         "lowest priority; 0: never (default: %(default)s)",
+    )
+    command.add_argument(
+        "--spark-ui", type=port, metavar="PORT", help="show Spark's own web page at this port of the loopback address"
+    )
+    command.add_argument(
+        "--wait", action="store_true", help="if Kafka does not answer at the start, keep trying until it does"
     )
     command.add_argument("--only", choices=("router", "archive"), help="run one of the two queries")
     add_json(command, "print one JSON object when it is running")
@@ -115,8 +125,14 @@ def engine_of(args: Args) -> Engine:
         memory=args.memory,
         most_records=args.max_records,
         trigger=f"{round(args.trigger * 1000)} milliseconds",
-        conf=dict(pair.split("=", 1) for pair in map(checked_pair, args.conf)),
+        conf=spark_ui(args) | dict(pair.split("=", 1) for pair in map(checked_pair, args.conf)),
     )
+
+
+def spark_ui(args: Args) -> dict[str, str]:
+    """Return the settings by which Spark shows its own web page, if it is to."""
+    chosen = getattr(args, "spark_ui", None)
+    return {} if chosen is None else {"spark.ui.enabled": "true", "spark.ui.port": str(chosen)}
 
 
 def checked_pair(text: str) -> str:
@@ -133,29 +149,65 @@ def service_of(config: Config, args: Args) -> Service:
     local = engine.master is not None and engine.master.startswith("local")
     writer = config.lake.writer or ("rust" if local else "spark")
     router, archive = args.only != "archive", args.only != "router"
-    return Service.of(config, engine, router=router, archive=archive, writer=writer, tick_seconds=args.tick, say=say)
+    return Service.of(
+        config, engine, router=router, archive=archive, writer=writer, tick_seconds=args.tick, say=say_as_job
+    )
 
 
 def serve(config: Config, args: Args) -> int:
     """Run the service until a signal comes or a query dies. Return the exit code."""
     keep_private()
     warn(config)
+    keep_log()
     stop = threading.Event()
     _heed_signals(stop)
-    logging.getLogger("kafka").setLevel(logging.CRITICAL)
-    service = service_of(config, args)
+    service = begun(lambda: service_of(config, args), stop, waits=args.wait)
+    if service is None:
+        return 0
     upkeep = Upkeep(service.settings, args.config, args.maintain if service.archive else 0)
     try:
+        open_endpoint(service, config)
         service.start()
         _heed_signals(stop)  # Spark has put a handler of its own for Ctrl-C
-        announce(config, as_json=args.json)
+        say_as_job("waiting for the first batch")
+        service.wait(lambda: stop.is_set() or service.watch.begun)
+        if not stop.is_set():
+            announce(config, as_json=args.json)
         with STDERR.status("running") as status:
             service.wait(stop.is_set, meanwhile=lambda: _watch(service, upkeep, status))
-        say("stopping between batches")
+        say_as_job("stopping between batches")
     finally:
         upkeep.stop()
         service.stop()
     return 0
+
+
+def begun(begin: Callable[[], Service], stop: threading.Event, *, waits: bool) -> Service | None:
+    """Begin, and with `waits` again and again until Kafka answers. Return None if a signal came first."""
+    tries = 0
+    while not stop.is_set():
+        try:
+            return begin()
+        except Unreachable as error:
+            if not waits:
+                raise
+            if tries % SAID_EVERY == 0:
+                say_as_job(f"Kafka is waited for: {error}")
+            tries += 1
+            stop.wait(BETWEEN_TRIES)
+    return None
+
+
+def open_endpoint(service: Service, config: Config) -> None:
+    """Let the job say over HTTP how it is. A port that is taken is said, and does not keep the job from running."""
+    if config.endpoint.port == 0:
+        return
+    try:
+        address = Endpoint(service.watch, config.endpoint.host, config.endpoint.port).address
+    except LacunaError as error:
+        say_as_job(str(error))
+    else:
+        say_as_job(f"how it is: {address}/status, /metrics, /healthz, /readyz")
 
 
 def _watch(service: Service, upkeep: Upkeep, status: Status) -> None:
@@ -198,7 +250,7 @@ class Upkeep:
             return
         said = process.stderr.read().decode(errors="replace").strip() if process.stderr else ""
         failed = f"the tables could not be maintained: {said[-500:]}"
-        say(failed if process.returncode else "the tables are maintained")
+        say_as_job(failed if process.returncode else "the tables are maintained")
         self._process = None
 
     def stop(self) -> None:
@@ -226,4 +278,4 @@ def announce(config: Config, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(facts), flush=True)
     else:
-        say(f"running: Kafka at {facts['bootstrap']}, topics {facts['prefix']}.*, tables below {facts['lake']}")
+        say_as_job(f"running: Kafka at {facts['bootstrap']}, topics {facts['prefix']}.*, tables below {facts['lake']}")

@@ -11,6 +11,7 @@ from lacuna.cli.options import Args, Parser, port
 from lacuna.cli.run import add_engine_options, serve
 from lacuna.local import keep_private, local_kafka
 from state.errors import LacunaError
+from state.protocol.security import Security
 
 
 def declare(command: Parser) -> None:
@@ -31,7 +32,8 @@ def run(args: Args) -> int:
     with local_kafka(Path(args.home), wanted) as bootstrap:
         if args.port is not None:
             say(f'clients find it with [kafka] bootstrap = "{bootstrap}" in their configuration')
-        return serve(replace(config, kafka=replace(config.kafka, bootstrap=bootstrap)), args)
+        local = replace(config.kafka, bootstrap=bootstrap, security=Security())
+        return serve(replace(config, kafka=local), args)
 
 
 def local_port(bootstrap: str) -> int:

@@ -73,6 +73,7 @@ RULES = {
     "nothing": "a filter holds for some point of the space",
     "order": "categories have no order: they are compared by =, <> and IN",
     "payload": "a payload is not longer than 65,536 bytes",
+    "quota": "a client has no more subscriptions, and a subscription no more boxes, than [limits] allows",
     "range": "a range is a list of two ends",
     "rev": "a revision is a whole number from 0 below 2^63, at most a day of microseconds ahead of what is known",
     "size": "a value is not longer than 1,048,576 bytes",

@@ -14,12 +14,17 @@ An event that is not later than what is known is refused as stale (`objection`),
 is one whose revision or time is more than a day ahead of everything that is known: it would make all that its client
 says until then stale.
 
+A client may have `Limits` (`[limits]`): how many of its subscriptions stand at one broker, and how many boxes each
+is. What goes beyond is refused by the rule `quota`, so that one client cannot fill the state. A replacement of what
+stands, and an end, are always taken.
+
 Ends are worked off in portions (`expire`): whatever has not had its turn is *over* nonetheless (`is_over`).
 """
 
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from itertools import islice, takewhile
 from typing import NamedTuple
 
@@ -33,6 +38,13 @@ PORTION = 64
 """Subscriptions that one `expire` ends: each takes the links about as long as a request."""
 FORGOTTEN = 4_096
 """Ends that one `expire` forgets."""
+
+
+class Limits(NamedTuple):
+    """What one client may have at a broker: standing subscriptions, and boxes of each; None: any number."""
+
+    subscriptions_per_client: int | None = None
+    boxes_per_subscription: int | None = None
 
 
 class Standing(NamedTuple):
@@ -85,8 +97,9 @@ def _later_by(stamp: Stamp, by: int) -> Stamp:
 class Ledger:
     """Standing and ended subscriptions of one broker's clients."""
 
-    def __init__(self, remember: int = DAY) -> None:
-        self.remember = remember
+    def __init__(self, remember: int = DAY, limits: Limits | None = None) -> None:
+        self.remember, self.limits = remember, limits or Limits()
+        self._counts: Counter[str] = Counter()  # standing subscriptions by client
         self.standing: dict[Name, Standing] = {}
         self.ended: dict[Name, Ended] = {}  # in order of arrival, so that forgetting looks at the front only
         self._ends: list[tuple[int, Name]] = []  # a heap; may name subscriptions that were renewed since
@@ -107,10 +120,22 @@ class Ledger:
             return Reject("time", f"time is {(stamp.time - arrived) // DAY} days ahead of the broker's clock")
         if stamp.rev is not None and stamp.rev > (most := max(rev, arrived) + DAY):
             return Reject("rev", f"rev = {stamp.rev} is too far ahead; at most {most} is allowed now")
-        if known is None or later(stamp, known.stamp) or _is_repeat(message, stamp, known):
+        if known is None or later(stamp, known.stamp):
+            return self._excess(message) if isinstance(message, Subscribe) else None
+        if _is_repeat(message, stamp, known):
             return None
         since = "it was ended" if isinstance(known, Ended) else "it stands"
         return Reject("stale", f"{_told(stamp)} is not later than {_told(known.stamp)}, by which {since}")
+
+    def _excess(self, message: Subscribe) -> Reject | None:
+        """Return why a subscription is more than its client may have; None if it is not."""
+        boxes, most = len(message.boxes), self.limits.boxes_per_subscription
+        if most is not None and boxes > most:
+            return Reject("quota", f"the filter is {boxes:,} boxes; a subscription may have {most:,}")
+        client, allowed = message.name.client, self.limits.subscriptions_per_client
+        if allowed is not None and message.name not in self.standing and self._counts[client] >= allowed:
+            return Reject("quota", f"{self._counts[client]:,} subscriptions of {client} stand here; {allowed:,} may")
+        return None
 
     def apply(self, message: Subscribe | Unsubscribe, arrived: int) -> Update:
         """Apply a client's event that arrived at this moment. O(1), and O(log n) with a time to live."""
@@ -128,6 +153,7 @@ class Ledger:
 
     def _stand(self, name: Name, standing: Standing) -> None:
         self.ended.pop(name, None)
+        self._counts[name.client] += name not in self.standing
         self.standing[name] = standing
         if standing.expires is None:
             return
@@ -137,10 +163,16 @@ class Ledger:
 
     def _end(self, name: Name, stamp: Stamp, arrived: int) -> None:
         """Remember an end. Arrivals of different channels may be out of order; what is remembered is not."""
-        self.standing.pop(name, None)
+        if self.standing.pop(name, None) is not None:
+            self._uncount(name.client)
         self.ended.pop(name, None)
         last = next(reversed(self.ended.values()), None)
         self.ended[name] = Ended(stamp, arrived if last is None else max(arrived, last.arrived))
+
+    def _uncount(self, client: str) -> None:
+        self._counts[client] -= 1
+        if not self._counts[client]:
+            del self._counts[client]
 
     def expire(self, now: int) -> list[tuple[Name, int]]:
         """End a portion of what is due, and forget a portion of what need not be remembered any more.
@@ -201,6 +233,7 @@ class Ledger:
     def restore(self, standing: dict[Name, Standing], ended: dict[Name, Ended]) -> None:
         """Take over what another ledger held."""
         self.standing, self.ended = standing, ended
+        self._counts = Counter(name.client for name in standing)
         self._ends = self._moments()
 
     def _moments(self) -> list[tuple[int, Name]]:
@@ -213,6 +246,8 @@ class Ledger:
         both = self.standing.keys() & self.ended.keys()
         if both:
             raise InvariantError(f"subscriptions stand and are ended at once: {sorted(both)[:3]}")
+        if self._counts != Counter(name.client for name in self.standing):
+            raise InvariantError("the standing subscriptions of a client are miscounted")
         arrived = [e.arrived for e in self.ended.values()]
         if arrived != sorted(arrived):
             raise InvariantError("ended subscriptions are not in the order in which that arrived")

@@ -42,6 +42,17 @@ class Notice(msgspec.Struct, frozen=True, omit_defaults=True):
         return (self.client or self.ack or "").encode()
 
 
+_notice_in = msgspec.json.Decoder(Notice).decode
+
+
+def read_notice(value: bytes) -> Notice | None:
+    """Read a record of the topic. Return None if it is no notice."""
+    try:
+        return _notice_in(value)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
 def about(message: Subscribe | Unsubscribe, state: State, refusal: Reject | None = None) -> Notice:
     """Return a notice about a client's change of a subscription."""
     name: Name = message.name

@@ -55,7 +55,7 @@ class Broker:
     def __init__(self, name: str, setups: Mapping[str, Setup]) -> None:
         self.name, self.setup = name, setups[LOCAL]
         self.version = 0
-        self.ledger = Ledger(self.setup.remember)
+        self.ledger = Ledger(self.setup.remember, self.setup.limits)
         self.subscriptions = Subscriptions()
         self.clients = Clients(self.setup.space)
         self.links: dict[str, Link] = {link: build(setup) for link, setup in setups.items() if link != LOCAL}

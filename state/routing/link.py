@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from state.errors import InvariantError
 from state.filters.pruning import Pruning
 from state.protocol.commands import Override
-from state.protocol.ledger import DAY
+from state.protocol.ledger import DAY, Limits
 from state.protocol.messages import LOCAL
 from state.routing.heard import BoxHeard, Heard, RangeHeard
 from state.routing.rangetold import RangeTold
@@ -38,6 +38,7 @@ class Setup:
     space: Space
     spec: Spec = Spec("auto")
     remember: int = DAY
+    limits: Limits = Limits()
 
 
 class Link:

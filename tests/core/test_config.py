@@ -6,9 +6,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from state.config import MOST_DIMS, Config, Kafka, Lake, parse
+from state.config import MOST_DIMS, Config, Endpoint, Kafka, Lake, parse
 from state.errors import ConfigError, shown
-from state.protocol.ledger import DAY
+from state.protocol.ledger import DAY, Limits
+from state.protocol.security import Security
 from state.routing.link import Setup
 from state.space import LARGEST_INT, Attribute, float_key, timestamp_key
 from state.strategies import Spec
@@ -184,6 +185,13 @@ def test_copies_pace_and_days_are_taken_over() -> None:
     assert (plain.kafka.replication, plain.lake.every, plain.lake.days_of("routes")) == (None, 1.0, None)
 
 
+def test_limits_endpoint_and_security_are_taken_over() -> None:
+    config = parse(GOOD + "[limits]\nsubscriptions_per_client = 5\n[engine]\nmetrics_port = 0\n")
+    assert config.limits == config.setup("oslo", "local").limits == Limits(5, None)
+    assert config.endpoint == Endpoint("127.0.0.1", 0)
+    assert parse(kafka('security = { protocol = "SSL" }')).kafka.security == Security("SSL")
+
+
 # Bad ones: what is wrong, the text, where the error says it is, a part of the rule
 
 BAD: list[tuple[str, str, str, str]] = [
@@ -194,6 +202,16 @@ BAD: list[tuple[str, str, str, str]] = [
     ("JSON", '{"space": {}}', "the configuration", "not valid TOML"),
     ("a key twice", SPACE + SPACE + OVERLAY, "the configuration", "not valid TOML"),
     ("an unknown section", GOOD + "[network]\n", "network", "no such key"),
+    ("an unknown limit", GOOD + "[limits]\nevents = 1", "limits.events", "no such key"),
+    (
+        "a limit that is none",
+        GOOD + "[limits]\nsubscriptions_per_client = 0",
+        "limits.subscriptions_per_client",
+        "from 1",
+    ),
+    ("a port that is none", GOOD + "[engine]\nmetrics_port = 70000", "engine.metrics_port", "it is a port"),
+    ("a host that is none", GOOD + '[engine]\nmetrics_host = ""', "engine.metrics_host", "non-empty"),
+    ("security that is a text", kafka('security = "SSL"'), "kafka.security", "must be a table"),
     ("a key outside all sections", "x = 1\n" + GOOD, "x", "no such key"),
     ("a section that is a value", "overlay = 5\n" + SPACE, "overlay", "must be a section"),
     ("a section that is a list", "kafka = []\n" + GOOD, "kafka", "must be a section"),

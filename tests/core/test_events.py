@@ -295,7 +295,7 @@ def test_every_reader_takes_a_payload_that_is_accepted(number: bytes) -> None:
 
 def test_every_rule_is_broken_by_some_record() -> None:
     assert len(BAD) >= 60
-    assert {rule for rule, *_ in BAD} | {"kind", "broker", "unexpected", "foreign", "stale"} == set(RULES)
+    assert {rule for rule, *_ in BAD} | {"kind", "broker", "unexpected", "foreign", "stale", "quota"} == set(RULES)
 
 
 @pytest.mark.parametrize("kind", ["", "Publish", "publications", None, 5, ["publish"]])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from state.errors import InvariantError
 from state.geometry.boxes import Box
 from state.protocol import ledger as module
-from state.protocol.ledger import DAY, Ended, Ledger, Standing, Update, later
+from state.protocol.ledger import DAY, Ended, Ledger, Limits, Standing, Update, later
 from state.protocol.messages import Name, Stamp, Subscribe, Unsubscribe
 from tests.core.naive import name
 
@@ -461,3 +461,59 @@ def test_renewals_leave_no_crowd_of_old_ends(monkeypatch: pytest.MonkeyPatch) ->
     assert len(ledger._ends) <= 4
     ledger.check()
     assert ledger.next_expiry == 1099
+
+
+# Limits
+
+
+def of(client: str, id: str) -> Name:
+    return Name("hub", client, id)
+
+
+def refusal(ledger: Ledger, message: Subscribe | Unsubscribe) -> str | None:
+    found = ledger.objection(message, 1_000)
+    if found is None:
+        ledger.apply(message, 1_000)
+        ledger.check()
+    return None if found is None else found.rule
+
+
+def test_a_client_has_no_more_subscriptions_than_it_may_and_others_are_not_concerned() -> None:
+    ledger = Ledger(limits=Limits(subscriptions_per_client=2))
+    asked = [subscribe(of("ann", f"s{k}"), None, k) for k in range(4)]
+    assert [refusal(ledger, one) for one in asked] == [None, None, "quota", "quota"]
+    assert refusal(ledger, subscribe(of("bob", "s9"), None, 9)) is None
+    assert refusal(ledger, subscribe(of("ann", "s1"), None, 10)) is None, "a replacement is not one more"
+    assert refusal(ledger, asked[0]) is None, "nor is the same event again"
+    assert refusal(ledger, unsubscribe(of("ann", "s0"), None, 11)) is None
+    assert refusal(ledger, subscribe(of("ann", "s3"), None, 12)) is None, "there is room again"
+    assert refusal(ledger, subscribe(of("ann", "s4"), None, 13)) == "quota"
+
+
+def test_time_makes_room_and_a_restored_ledger_counts_the_same() -> None:
+    ledger = Ledger(limits=Limits(subscriptions_per_client=1))
+    assert refusal(ledger, subscribe(of("ann", "s1"), None, 1, ttl=5)) is None
+    again = Ledger(limits=ledger.limits)
+    again.restore(dict(ledger.standing), dict(ledger.ended))
+    again.check()
+    assert refusal(again, subscribe(of("ann", "s2"), None, 2)) == "quota"
+    again.expire(2_000)
+    assert refusal(again, subscribe(of("ann", "s2"), None, 2)) is None
+
+
+def test_a_subscription_has_no_more_boxes_than_it_may() -> None:
+    ledger = Ledger(limits=Limits(boxes_per_subscription=1))
+    two = Subscribe(S1, (Box((0,), (1,)), Box((5,), (6,))), Stamp(None, 1, 0, 0), None)
+    found = ledger.objection(two, 1_000)
+    assert found is not None and found.rule == "quota" and "2 boxes; a subscription may have 1" in found.message
+    assert refusal(ledger, subscribe(S1, None, 1)) is None
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 5), st.booleans()), max_size=40))
+def test_no_history_of_events_goes_beyond_the_limit(history: list[tuple[str, int, bool]]) -> None:
+    ledger = Ledger(limits=Limits(subscriptions_per_client=3))
+    for time, (client, number, asks) in enumerate(history):
+        name = of(client, f"s{number}")
+        refusal(ledger, subscribe(name, None, time) if asks else unsubscribe(name, None, time))
+        stands = [name.client for name in ledger.standing]
+        assert all(stands.count(each) <= 3 for each in "abc")

@@ -353,3 +353,22 @@ def test_a_file_without_events_is_refused_before_anything_is_replaced(
     assert main(["simulate", "other.txt", "--out", "out"]) == 2
     assert "other.txt: this is no events file: line 1 is" in capsys.readouterr().err
     assert rows(here / "out", "decisions") == before
+
+
+def test_what_goes_beyond_the_limits_is_a_reject_and_others_get_theirs(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    limited = "[limits]\nsubscriptions_per_client = 1\nboxes_per_subscription = 2\n"
+    (here / "lacuna.toml").write_text(CONFIG + limited)
+    write(
+        here / "events.jsonl",
+        subscribe("oslo", "s1"),
+        subscribe("oslo", "s2"),
+        subscribe("rome", "s3", where="price < 1 OR price BETWEEN 2 AND 3 OR price > 4"),
+        subscribe("oslo", "s4", "bob"),
+        subscribe("rome", "s5"),
+        publish("wien", "p1"),
+    )
+    assert run(capsys, "simulate", "events.jsonl", "--out", "out")["rejects"] == 2
+    assert [(r["rule"], r["batch"]) for r in rows(here / "out", "rejects")] == [("quota", 2), ("quota", 3)]
+    assert {r["subscription"] for r in rows(here / "out", "deliveries")} == {"s1", "s4", "s5"}

@@ -96,10 +96,11 @@ class Job:
         self.file.write_text(f"{self.file.read_text()}[routing]\nstrategy = {strategy}\n")
         self.config = parse(self.file.read_text())
 
-    def start(self, *options: str, wait: bool = True) -> None:
+    def start(self, *options: str, wait: bool = True, tick: float = 0) -> None:
         """Start the job; with `wait`, until it says that it is running."""
         keep = "spark.sql.streaming.minBatchesToRetain=10000"
-        command = [PROGRAM, "run", "--config", str(self.file), "--json", "--tick", "0", "--conf", keep, *options]
+        always = ("--config", str(self.file), "--json", "--tick", str(tick), "--conf", keep)
+        command = [PROGRAM, "run", *always, *options]
         with (self.home / "job.log").open("ab") as log:
             self.process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True

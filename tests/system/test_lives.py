@@ -37,7 +37,7 @@ def test_one_life_after_another(job: Job, tmp_path: Path) -> None:
         history.subscribe(broker, f"s{k}")
     for broker in ("oslo", "praha", "rome"):
         history.publish(broker, f"early {broker}")
-    job.start("--tick", "1")
+    job.start(tick=1)
     check_all_subscriptions_were_in_force(job, history)
     check_a_second_router_is_refused(job, tmp_path / "elsewhere")
     check_foreign_records_are_rejects(job, history)
@@ -108,7 +108,7 @@ def check_a_killed_machine_goes_on_by_the_remedy(job: Job, history: History) -> 
     before = {epoch: sorted(found) for epoch, found in delivered(job.config).items()}
     shutil.rmtree(job.home / "checkpoint" / "lives")
     assert job.apply("--from", "topics")["epoch"] == 3
-    job.start("--tick", "1")
+    job.start(tick=1)
     job.settle()
     history.publish("rome", "after the loss")
     job.archive_settled()

@@ -1,0 +1,168 @@
+"""`lacuna status`: is the job healthy, how far behind, how fast; once, or live.
+
+The job itself knows (`streaming.watch`), and is asked over HTTP. Where nothing answers, the control topic says who held
+the prefix last.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from access.control import ControlLog
+from access.errors import KafkaFailed
+from lacuna.cli.config_file import read_config
+from lacuna.cli.console import console
+from lacuna.cli.options import Args, Parser, add_config, add_json
+from state.config import Config
+
+HEALTHY, DEGRADED, DOWN = 0, 1, 2
+PATIENCE = 3.0
+"""Seconds that the job, and then Kafka, may take to answer."""
+BETWEEN_LOOKS = 1.0
+COLOURS = {"healthy": "bold green", "starting": "bold yellow", "degraded": "bold yellow", "down": "bold red"}
+
+
+def declare(command: Parser) -> None:
+    """Describe the command and add its options."""
+    command.description = (
+        "Show how the job is. Exit code 0: healthy; 1: it runs, but starts or is degraded; 2: it does not answer."
+    )
+    add_config(command)
+    command.add_argument("--url", metavar="URL", help="where the job answers (default: as in [engine], here)")
+    command.add_argument("--watch", action="store_true", help="show it live, until Ctrl-C")
+    add_json(command)
+
+
+def run(args: Args) -> int:
+    """Show the status once, or until stopped."""
+    config = read_config(args.config)
+    url = args.url or address_of(config)
+    if args.watch:
+        return _follow(config, url, as_json=args.json)
+    status = status_at(config, url)
+    _show(status, as_json=args.json)
+    return code_of(status)
+
+
+def address_of(config: Config) -> str:
+    """Return where a job of this configuration answers on this machine."""
+    host = "127.0.0.1" if config.endpoint.host in ("0.0.0.0", "::") else config.endpoint.host
+    return f"http://{f'[{host}]' if ':' in host else host}:{config.endpoint.port}"
+
+
+def status_at(config: Config, url: str) -> dict[str, Any]:
+    """Return what the job says, or why it says nothing."""
+    try:
+        with urllib.request.urlopen(f"{url}/status", timeout=PATIENCE) as answer:
+            status = dict(json.loads(answer.read()))
+    except (OSError, ValueError, urllib.error.URLError) as error:
+        why = getattr(error, "reason", error)
+        return _down(config, f"no job answers at {url} ({why}). Remedy: start it with `lacuna run`, or name it: --url")
+    if status.get("prefix") != config.kafka.prefix:
+        other = f"the job at {url} has the prefix {status.get('prefix')!r}, not {config.kafka.prefix!r}"
+        return _down(config, f"{other}. Remedy: give each job its own metrics_port in [engine], or name it: --url")
+    return status
+
+
+def _down(config: Config, reason: str) -> dict[str, Any]:
+    """Return the status of a job that does not answer, with what Kafka knows of it."""
+    try:
+        with ControlLog(config.kafka.bootstrap, config.kafka.prefix, PATIENCE) as control:
+            prefix = control.read()
+    except KafkaFailed as error:
+        return {"state": "down", "reasons": [reason, str(error)], "prefix": config.kafka.prefix}
+    if prefix.claim is None:
+        last = "no router has run on this prefix yet"
+    else:
+        what = "was let go by" if prefix.is_released else "is held by"
+        since = f"{datetime.fromtimestamp(prefix.since / 1e6, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        last = f"the prefix {what} {prefix.claim.who}, who took it at {since}"
+    return {"state": "down", "reasons": [reason, last], "prefix": config.kafka.prefix}
+
+
+def code_of(status: dict[str, Any]) -> int:
+    """Return the exit code of a status."""
+    return {"healthy": HEALTHY, "down": DOWN}.get(status["state"], DEGRADED)
+
+
+def _follow(config: Config, url: str, *, as_json: bool) -> int:
+    """Show the status again and again. Return the exit code of the last one."""
+    status = status_at(config, url)
+    try:
+        if as_json:
+            while True:
+                print(json.dumps(status), flush=True)
+                time.sleep(BETWEEN_LOOKS)
+                status = status_at(config, url)
+        with Live(screen(status), console=console(), auto_refresh=False) as live:
+            while True:
+                time.sleep(BETWEEN_LOOKS)
+                status = status_at(config, url)
+                live.update(screen(status), refresh=True)
+    except KeyboardInterrupt:
+        return code_of(status)
+
+
+def _show(status: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(status))
+    else:
+        console().print(screen(status))
+
+
+def screen(status: dict[str, Any]) -> RenderableType:
+    """Return a status as a person reads it."""
+    state = status["state"]
+    head = Text.assemble(f"lacuna {status['prefix']}  ", (state.upper(), COLOURS[state]))
+    parts: list[RenderableType] = [head, *(Text(f"  {reason}", "yellow") for reason in status["reasons"])]
+    if state == "down":
+        return Group(*parts)
+    head.append(f"  epoch {status['epoch']}  up {_long(status['uptime_seconds'])}")
+    head.append(f"  Kafka {'up' if status['kafka']['up'] else 'DOWN'}")
+    rates = status["per_second"]
+    parts += [
+        _queries(status["queries"]),
+        Text(
+            f"in {rates['in']:,.0f}/s  delivered {rates['delivered']:,.0f}/s  rejected {rates['rejected']:,.0f}/s  "
+            f"standing {status['standing']:,}"
+        ),
+    ]
+    if status["hottest"]:
+        parts.append(Text(f"hottest {', '.join(status['hottest'])}"))
+    return Group(*parts)
+
+
+def _queries(queries: dict[str, dict[str, Any]]) -> Table:
+    table = Table("query", "batch", "lag", "commit", "batch time", box=None, pad_edge=False, header_style="dim")
+    for name, query in queries.items():
+        age = query["commit_age_seconds"]
+        table.add_row(
+            name if query["active"] else f"{name} (stopped)",
+            "-" if query["batch"] is None else f"{query['batch']:,}",
+            f"{query['lag_records']:,} ({query['lag_seconds']:.0f} s)",
+            "-" if age is None else f"{_long(age)} ago",
+            f"{query['batch_seconds']:.2f} s",
+        )
+    return table
+
+
+def _long(seconds: float) -> str:
+    """Return a span of time as people say it.
+
+    >>> _long(0.25), _long(75), _long(3 * 3600 + 5), _long(90_000)
+    ('0.2 s', '1 min', '3 h', '1 d')
+    """
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size:.0f} {unit}"
+    return f"{seconds:.1f} s"

@@ -1,0 +1,73 @@
+"""`lacuna run` at its start: a Kafka that is away is waited for, if that is wanted; the log is lines of JSON."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from access.errors import Unreachable
+from lacuna.cli import run
+from lacuna.cli.console import keep_log, say_as_job
+from lacuna.cli.run import begun
+
+AWAY = Unreachable("nowhere:1", 1)
+
+
+class Start:
+    """A start that fails so many times."""
+
+    def __init__(self, failures: int, stop: threading.Event | None = None) -> None:
+        self.failures, self.stop = failures, stop
+
+    def __call__(self) -> str:
+        self.failures -= 1
+        if self.failures < 0:
+            return "service"
+        if self.failures == 0 and self.stop is not None:
+            self.stop.set()
+        raise AWAY
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    said: list[str] = []
+    monkeypatch.setattr(run, "say_as_job", said.append)
+    monkeypatch.setattr(run, "BETWEEN_TRIES", 0.0)
+    return said
+
+
+def test_kafka_is_waited_for_and_that_is_said_now_and_then(said: list[str]) -> None:
+    assert begun(Start(7), threading.Event(), waits=True) == "service"  # type: ignore[arg-type, comparison-overlap]
+    assert said == [f"Kafka is waited for: {AWAY}"] * 2
+
+
+def test_a_signal_ends_the_waiting(said: list[str]) -> None:
+    stop = threading.Event()
+    assert begun(Start(3, stop), stop, waits=True) is None  # type: ignore[arg-type]
+
+
+def test_without_that_wish_the_start_fails(said: list[str]) -> None:
+    with pytest.raises(Unreachable):
+        begun(Start(1), threading.Event(), waits=False)  # type: ignore[arg-type]
+    assert said == []
+
+
+@pytest.fixture
+def logging_as_before() -> Iterator[None]:
+    root, handlers, level = logging.getLogger(), logging.getLogger().handlers[:], logging.getLogger().level
+    yield
+    root.handlers[:], root.level = handlers, level
+
+
+def test_the_log_is_a_json_object_a_line(capfd: pytest.CaptureFixture[str], logging_as_before: None) -> None:
+    keep_log()
+    say_as_job('it is "running" \N{SNOWMAN}')
+    logging.getLogger("streaming.service").warning("no tick was sent: %s", "why")
+    first, second = (json.loads(line) for line in capfd.readouterr().err.splitlines())
+    assert (first["level"], first["text"]) == ("info", 'it is "running" \N{SNOWMAN}')
+    assert first["time"].endswith("+00:00") and first["logger"] == "lacuna"
+    assert (second["level"], second["text"]) == ("warning", "no tick was sent: why")

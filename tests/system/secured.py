@@ -1,0 +1,158 @@
+"""A real Kafka with TLS, SCRAM and ACLs, and its certificates.
+
+INTERNAL   plain text; whoever comes in there may do everything: it makes users and rights
+CLIENT     SASL_SSL with SCRAM-SHA-512; nobody may do anything that is not granted
+MUTUAL     SSL; clients show a certificate
+EXPIRED    SASL_SSL, with a certificate that has expired
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from kafka import KafkaAdminClient
+from kafka.admin import (
+    ACL,
+    ACLOperation,
+    ACLPermissionType,
+    ResourcePattern,
+    ResourceType,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+from kafka.errors import KafkaError
+
+from infra import fetch, jars, kraft
+from infra.java import find_java
+from infra.ports import HOST, find_free
+from tests.system.live import wait_until
+
+PROTOCOLS = {
+    "INTERNAL": "PLAINTEXT",
+    "CONTROLLER": "PLAINTEXT",
+    "CLIENT": "SASL_SSL",
+    "MUTUAL": "SSL",
+    "EXPIRED": "SASL_SSL",
+}
+SETTINGS = """
+inter.broker.listener.name=INTERNAL
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:ANONYMOUS
+sasl.enabled.mechanisms=SCRAM-SHA-512
+ssl.keystore.type=PEM
+ssl.truststore.type=PEM
+ssl.keystore.location=server.pem
+ssl.truststore.location=ca.pem
+listener.name.mutual.ssl.client.auth=required
+listener.name.expired.ssl.keystore.type=PEM
+listener.name.expired.ssl.keystore.location=expired.pem
+"""
+LOGIN = "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;"
+
+
+def openssl(home: Path, *words: str) -> None:
+    subprocess.run(["openssl", *words], cwd=home, check=True, capture_output=True)
+
+
+def make_certificates(home: Path) -> None:
+    """Make ca.pem, and signed by it, each with its key: server.pem, expired.pem, client.pem."""
+    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
+    openssl(home, "req", "-x509", *curve, "-subj", "/CN=test ca", "-days", "2", "-keyout", "ca.key", "-out", "ca.pem")
+    (home / "names").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost")
+    for name, days in (("server", "2"), ("expired", "-1"), ("client", "2")):
+        openssl(home, "req", "-new", *curve, "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr")
+        signed = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "names")
+        openssl(home, "x509", "-req", "-in", f"{name}.csr", *signed, "-days", days, "-out", f"{name}.crt")
+        parts = (f"{name}.key", f"{name}.crt", "ca.pem")
+        (home / f"{name}.pem").write_bytes(b"".join((home / part).read_bytes() for part in parts))
+
+
+class SecuredKafka:
+    """A running Kafka, below a folder of its own."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        home.mkdir()
+        make_certificates(home)
+        self.ports = {name: find_free() for name in PROTOCOLS}
+        fetch.ensure("kafka")
+        self._java, self._library = find_java().path, jars.pinned("kafka").folder
+        (home / kraft.SETTINGS).write_text(self._settings())
+        self._format()
+        command = kraft.broker_command(self._java, self._library, "-Dlacuna.secured")
+        with (home / "kafka.log").open("wb") as log:
+            self.process = subprocess.Popen(command, cwd=home, stdout=log, stderr=log, start_new_session=True)
+        wait_until(self._answers, "the secured Kafka answers", 120)
+
+    def at(self, listener: str) -> str:
+        return f"{HOST}:{self.ports[listener]}"
+
+    def _settings(self) -> str:
+        ports = kraft.Ports(self.ports["INTERNAL"], self.ports["CONTROLLER"])
+        plain = kraft.PROPERTIES.format(host=HOST, port=ports.client, controller=ports.controller, data="data")
+        replaced = (
+            "listeners=",
+            "advertised.listeners=",
+            "inter.broker.listener.name=",
+            "listener.security.protocol.map=",
+        )
+        kept = [line for line in plain.splitlines() if not line.startswith(replaced)]
+        listeners = ",".join(f"{name}://{self.at(name)}" for name in PROTOCOLS)
+        protocols = ",".join(f"{name}:{protocol}" for name, protocol in PROTOCOLS.items())
+        kept += [f"listeners={listeners}", f"advertised.listeners={listeners}"]
+        kept += [f"listener.security.protocol.map={protocols}", SETTINGS]
+        kept += [f"listener.name.{name}.scram-sha-512.{LOGIN}" for name in ("client", "expired")]
+        return "\n".join(kept)
+
+    def _format(self) -> None:
+        tool = [self._java, *kraft.TOOL_JVM, "-cp", f"{self._library}/*", "kafka.tools.StorageTool"]
+        command = [*tool, "format", "--standalone", "-t", kraft._new_cluster_id(), "-c", kraft.SETTINGS]
+        subprocess.run(command, cwd=self.home, check=True, capture_output=True)
+
+    def _answers(self) -> bool:
+        assert self.process.poll() is None, (self.home / "kafka.log").read_text()[-3000:]
+        try:
+            with closing(self.admin()) as admin:
+                return bool(admin.describe_cluster()["brokers"])
+        except (KafkaError, OSError):
+            return False
+
+    def admin(self) -> Any:
+        return KafkaAdminClient(bootstrap_servers=self.at("INTERNAL"), bootstrap_timeout_ms=5000)
+
+    def add_user(self, name: str, password: str) -> None:
+        """Make a user who may do nothing."""
+        made = UserScramCredentialUpsertion(name, ScramMechanism.SCRAM_SHA_512, password)
+        with closing(self.admin()) as admin:
+            assert admin.alter_user_scram_credentials([made]) == {name: None}
+
+    def grant(self, printed: str) -> None:
+        """Grant what `lacuna acl --json` printed, and nothing else."""
+        asked = json.loads(printed)
+        acls = [
+            ACL(
+                asked["principal"],
+                "*",
+                ACLOperation[_constant(right["operation"])],
+                ACLPermissionType.ALLOW,
+                ResourcePattern(ResourceType[right["resource"].upper()], right["name"]),
+            )
+            for right in asked["rights"]
+        ]
+        with closing(self.admin()) as admin:
+            assert not admin.create_acls(acls)["failed"]
+
+    def stop(self) -> None:
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def _constant(operation: str) -> str:
+    """`DescribeConfigs` as the library calls it."""
+    return "".join(f"_{sign}" if sign.isupper() and k else sign for k, sign in enumerate(operation)).upper()
