@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 
 from state.errors import InvariantError
 from state.protocol.events import Reject, read_where
-from state.protocol.ledger import Ended, Ledger, Standing
+from state.protocol.ledger import Ended, Ledger, Limits, Standing
 from state.protocol.messages import LOCAL, Name, Stamp, Subscribe, Unsubscribe
 from state.routing.broker import Broker
 from state.routing.link import Setup
@@ -163,6 +163,7 @@ def successor(old: Region, setups: Setups, epoch: int) -> Region:
     new = Region(old.name, setups, epoch, logs=False)
     new.clock = old.clock
     for broker in new.brokers.values():
+        broker.ledger.limits = Limits()  # what stands does so already
         there = old.brokers.get(broker.name)
         for name, link in broker.links.items():
             if there is not None and name in there.links:
@@ -179,6 +180,7 @@ def changes(region: Region, before: Inherited, now: Inherited) -> list[Subscribe
     new = [request for request in now.requests if had.get(request.name) != request.shape]
     left = had.keys() - {request.name for request in now.requests}
     for broker in region.brokers.values():
+        broker.ledger.limits = Limits()
         broker.ledger.restore({name: NEVER_SAID for name in left if name.broker == broker.name}, {})
     return [*(Unsubscribe(name, Stamp(None, 1, 0, 0)) for name in sorted(left)), *new]
 
@@ -186,5 +188,6 @@ def changes(region: Region, before: Inherited, now: Inherited) -> list[Subscribe
 def settle_ledgers(region: Region, what: Inherited) -> None:
     """Let the brokers of a region know when clients said what, and what ends when. After the requests were fed."""
     for broker in region.brokers.values():
+        broker.ledger.limits = broker.setup.limits
         what.ledger_of(broker.name, broker.ledger)
     region.resume()
