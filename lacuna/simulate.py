@@ -224,7 +224,7 @@ class Simulation:
                 self._begin(message.time)
             self._clock = max(self._clock, message.time)
             if isinstance(message, Publish) and message.arrived != self._clock:
-                message = replace(message, arrived=self._clock)
+                message = msgspec.structs.replace(message, arrived=self._clock)
             self.record.note(number, self._clock)
             yield number, Arrival(self._channels[kind], number - 1, self._clock, str(broker), LOCAL, message)
 

@@ -62,14 +62,16 @@ class Kafka:
 class Lake:
     """Where the Delta tables and the checkpoint are, who writes them, how often, and how long rows are kept.
 
-    `every` is the seconds between two batches of the archive; `keep` gives days by table, `ALL_TABLES` for those not
-    named. A table without days keeps its rows for ever.
+    `every` is the seconds between two batches of the archive, `metrics_every` those between two rows of `metrics` about
+    a link (0: a row in each batch that touches it). `keep` gives days by table, `ALL_TABLES` for those not named. A
+    table without days keeps its rows for ever.
     """
 
     path: str = "lake"
     checkpoint: str = "checkpoint"
     writer: str | None = None
     every: float = 1.0
+    metrics_every: int = 10
     keep: Mapping[str, float] = field(default_factory=dict)
 
     def days_of(self, table: str) -> float | None:
@@ -507,9 +509,10 @@ def _kafka(section: Mapping[str, Any]) -> Kafka:
 
 
 def _lake(section: Mapping[str, Any]) -> Lake:
-    _refuse_unknown(section, ("path", "checkpoint", "writer", "every", "keep"), "lake.")
-    texts = {key: _text(value, f"lake.{key}") for key, value in section.items() if key not in ("every", "keep")}
-    lake = Lake(**texts, every=_every(section.get("every", 1.0)), keep=_keep(section.get("keep", {})))
+    _refuse_unknown(section, ("path", "checkpoint", "writer", "every", "metrics_every", "keep"), "lake.")
+    texts = {key: _text(section[key], f"lake.{key}") for key in ("path", "checkpoint", "writer") if key in section}
+    paces = _every(section.get("every", 1.0)), _metrics_every(section.get("metrics_every", 10))
+    lake = Lake(**texts, every=paces[0], metrics_every=paces[1], keep=_keep(section.get("keep", {})))
     if lake.writer not in (None, "rust", "spark"):
         raise ConfigError("lake.writer", lake.writer, "there is no such writer", "use rust or spark, or leave it out")
     return lake
@@ -538,6 +541,13 @@ def _every(given: object) -> float:
         rule = "it is the seconds between two batches of the archive, up to a day"
         raise ConfigError("lake.every", given, rule, "write a number such as 60")
     return float(given)
+
+
+def _metrics_every(given: object) -> int:
+    if type(given) is not int or not 0 <= given <= 86400:
+        rule = "it is the whole seconds between two rows of metrics about a link, up to a day"
+        raise ConfigError("lake.metrics_every", given, rule, "write a number such as 10, or 0 for a row in every batch")
+    return given
 
 
 def _keep(given: object) -> dict[str, float]:

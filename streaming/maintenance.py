@@ -1,10 +1,11 @@
 """Upkeep of the lake: compaction and cleaning beside a running archive.
 
 The archive commits every table about once a second, so tables grow by small files. `maintain` rewrites them into large
-ones (which changes no row), deletes files that no version within the retention needs, and shortens the logs. All of it
-is safe while the archive runs: in Delta an append and a compaction never conflict, and what is deleted is what a log
-says was replaced. Files that no log mentions are left by a writer that was killed, or belong to one that has not
-committed yet; so they are deleted too, but only with a retention of a day or more, which no commit takes.
+ones, which changes no row (`routes` and `deliveries` are sorted by `publication_key` as long as they are not large),
+deletes files that no version within the retention needs, and shortens the logs. All of it is safe while the archive
+runs: in Delta an append and a compaction never conflict, and what is deleted is what a log says was replaced. Files
+that no log mentions are left by a writer that was killed, or belong to one that has not committed yet; so they are
+deleted too, but only with a retention of a day or more, which no commit takes.
 
 `[lake] keep` limits how long rows are kept. Rows carry the router's batch, not the moment at which they were written.
 So each time `maintain` notes the last batch of every table and the date. Once a note is older than `keep` days, the
@@ -35,6 +36,9 @@ from streaming.settings import Settings
 
 WEEK = 7 * 24
 DAY = 24
+MOST_SORTED = 1 << 30
+"""Bytes up to which a table is sorted, which rewrites all of it. The files of a larger one are of different days, and
+so of different offsets, and can be told apart by the key as they are."""
 NOTE = ".maintained"
 NOTES = ".batches.json"
 """The notes of when each table ended with which batch."""
@@ -193,7 +197,7 @@ def _maintain(lake: str, table: str, retention_hours: int, target_bytes: int | N
     before = size_of(open_table(lake, table))
     with refusals("lake.path", lake):
         tell(table, "optimize")
-        _patiently(lambda: open_table(lake, table).optimize.compact(target_size=target_bytes))
+        _patiently(lambda: _compact(open_table(lake, table), table, target_bytes))
         tell(table, "vacuum")
         deleted = _patiently(lambda: _vacuum(open_table(lake, table), retention_hours))
         tell(table, "log")
@@ -202,6 +206,16 @@ def _maintain(lake: str, table: str, retention_hours: int, target_bytes: int | N
         opened.cleanup_metadata()
     tell(table, "done")
     return Upkeep(before, size_of(opened), deleted)
+
+
+def _compact(table: DeltaTable, name: str, target_bytes: int | None) -> None:
+    """Rewrite small files into large ones, and small tables in the order of the key that people look for."""
+    key = TABLES[name].sorted_by
+    size = size_of(table)
+    if key is not None and size.files > 1 and size.bytes <= MOST_SORTED:
+        table.optimize.z_order([key], target_size=target_bytes)
+    else:
+        table.optimize.compact(target_size=target_bytes)
 
 
 def _vacuum(table: DeltaTable, hours: int) -> int:

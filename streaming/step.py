@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pandas as pd
 
+from state.config import SECOND
 from state.protocol.arrivals import Arrival, Channel, merge
 from state.protocol.events import Refused
 from state.protocol.frame import Letter, body_of_rows, letter_of, write
@@ -125,13 +126,15 @@ class Output:
         """
         outcome, batch, epoch = self._outcome, self._batch, self._settings.epoch
         made = tables(outcome, self._settings.config.space, batch, epoch=epoch)
+        if not outcome.metrics:
+            return made
         count = row_count(outcome)
         metrics = metrics_columns(outcome.metrics, [batch] * len(outcome.metrics), count, epoch)
         name = self._region.name
         metrics["state_bytes"] = list(map(self._bytes_of, metrics["broker"], metrics["link"]))
         row: dict[str, Any] = {"broker": name, "link": REGION, "batch": self._batch, **dict.fromkeys(COUNTS, 0)}
         row |= {"epoch": epoch, "seq": count + len(outcome.metrics)}
-        row |= {"time": self._region.clock, "arrived": self._region.clock, "batches": 1}
+        row |= {"time": self._region.clock, "arrived": self._region.clock, "batches": outcome.batches}
         row |= {"state_bytes": self._bytes_of(name, REGION), "millis": self._store.millis}
         return made | {"metrics": {column: [*values, row.get(column)] for column, values in metrics.items()}}
 
@@ -155,11 +158,14 @@ class Step:
         begun = seed_of(settings.folder, name) if seeds else stored
         self._store = HELD.open(begun, name, settings.config.setups(brokers), settings.epoch, batch)
         region = self._store.region
+        region.pace = settings.config.lake.metrics_every * SECOND
         before = _received(region)
         arrivals = merge(arrivals_of(map(read_parcel, parcels), name, settings.config.space.dims))
         outcome = region.take(arrivals, batch)
         self._output = Output(settings, self._store, outcome, batch)
-        self._changed = seeds or is_recorded(outcome) or bool(region.log) or before != _received(region)
+        self._measured = bool(outcome.metrics)
+        counted = bool(outcome.counts)
+        self._changed = seeds or is_recorded(outcome) or counted or bool(region.log) or before != _received(region)
 
     def records(self) -> Iterator[Record]:
         """Yield everything to be written."""
@@ -167,7 +173,8 @@ class Step:
 
     def close(self) -> bytes | None:
         """Return the state as it is now; None if it is as before, apart from the clock, which then need not be kept."""
-        self._store.millis = (wall.perf_counter() - self._began) * 1000
+        before = 0.0 if self._measured else self._store.millis or 0.0
+        self._store.millis = before + (wall.perf_counter() - self._began) * 1000
         stored = self._store.close() if self._changed else None
         if stored is None:
             self._store.leave()

@@ -57,6 +57,7 @@ prefix = "demo"
 [lake]
 path = "HOME/lake"
 checkpoint = "HOME/checkpoint"
+metrics_every = 0
 """
 
 MARK = ".lacuna-demo"

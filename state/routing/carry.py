@@ -51,6 +51,8 @@ def join(name: str, regions: Iterable[Region], setups: Setups, epoch: int) -> Re
         whole.brokers |= region.brokers
         whole.receivers |= region.receivers
         whole.echoes.join(region.echoes)
+        for (broker, link), (counts, batches) in region.counters.waiting.items():
+            whole.counters.wait(broker, link, counts, batches)
         whole.clock = max(whole.clock, region.clock)
     whole.resume()
     return whole

@@ -1,7 +1,7 @@
 """Counters: what happened on each link, as the numbers from which rows of `metrics` are made.
 
-They gather per step, or per item where every item is measured (`simulate --out`), and are taken away when the region
-makes its rows.
+They gather per step, or per item where every item is measured (`simulate --out`). Those of a step wait in the region's
+state until rows of `metrics` are due, so that a link has a row every few seconds, and not in every batch.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal
 from state.protocol.messages import Request
 from state.protocol.reasons import Reason
 from state.routing.decision import Decision
-from state.routing.outcome import Ints, Mask, Run
+from state.routing.outcome import Ints, Mask, Place, Run
 
 Measure = Literal["never", "step", "item"]
 """When rows of metrics are made: not at all, at the end of a step, or for every item."""
@@ -21,11 +21,17 @@ MOST_CELLS = 2**63 - 1
 
 
 class Counters:
-    """The counters of a region's links that have gathered since they were taken."""
+    """The counters of a region's links that have gathered since they were taken.
+
+    `waiting` are those that wait for a row, with the number of batches that they cover; `batches` is how many the
+    region has had since its last rows, `measured` when these were made.
+    """
 
     def __init__(self, measure: Measure) -> None:
         self.measure = measure
         self._counts: dict[tuple[int, str, str], Counter[str]] = {}
+        self.waiting: dict[Place, tuple[Counter[str], int]] = {}
+        self.batches, self.measured = 0, 0
 
     def of(self, item: int, broker: str, link: str) -> Counter[str]:
         """Return the counters of a link: of this item where every item is measured, otherwise of the step."""
@@ -36,9 +42,17 @@ class Counters:
         return counts
 
     def take(self) -> list[tuple[int, str, str, Counter[str]]]:
-        """Return all counters with their item, broker and link, and begin anew."""
+        """Return all counters with their item, broker and link, and begin again."""
         gathered, self._counts = self._counts, {}
         return [(*key, counts) for key, counts in gathered.items()]
+
+    def wait(self, broker: str, link: str, counts: Counter[str], batches: int = 1) -> None:
+        """Let the counters of a link wait for its next row, which covers so many batches more."""
+        before = self.waiting.get((broker, link))
+        if before is not None:
+            counts.update(before[0])
+            batches += before[1]
+        self.waiting[broker, link] = counts, batches
 
     def request(self, item: int, broker: str, origin: str, request: Request) -> None:
         """Count a request that a broker took, on the link that it came from."""

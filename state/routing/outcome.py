@@ -132,7 +132,8 @@ class Measured:
 class Outcome:
     """Everything that a step did. `counts` are by broker and link, `letters` are frames with their channel.
 
-    `notices` are for clients (`state.protocol.notices`), `changes` counts the changes of what clients ask for.
+    `batches` is how many the rows of `metrics` cover. `notices` are for clients (`state.protocol.notices`), `changes`
+    counts the changes of what clients ask for.
     """
 
     items: int = 0
@@ -147,6 +148,7 @@ class Outcome:
     notices: list[Notice] = field(default_factory=list)
     metrics: list[Measured] = field(default_factory=list)
     counts: dict[Place, Counter[str]] = field(default_factory=dict)
+    batches: int = 0
 
     def deliveries_in_order(self) -> Iterator[tuple[Publish, Name, int, int]]:
         """Return all deliveries by item: the publication, the subscription, the links crossed, the item."""

@@ -100,7 +100,8 @@ class Region:
     """The brokers of one region. `setups` are those of its links, by broker and link.
 
     `epoch` is the life of the system that letters belong to. With `logs`, the brokers' inputs gather in `log`.
-    `records` numbers the region's records for the archive; `delivered` is the number of its last delivery.
+    `records` numbers the region's records for the archive; `delivered` is the number of its last delivery. Rows of
+    `metrics` are `pace` microseconds apart.
     """
 
     def __init__(
@@ -113,9 +114,9 @@ class Region:
         logs: bool = True,
     ) -> None:
         self.name, self.epoch = name, epoch
-        self._counters = Counters(measure)
+        self.counters = Counters(measure)
         self.brokers = {broker: Broker(broker, links) for broker, links in setups.items()}
-        self.clock = 0
+        self.clock, self.pace = 0, 0
         self.log: list[Input] | None = [] if logs else None
         self.inner: dict[Direction, deque[_Queued]] = {}
         self.senders: dict[Direction, Sender] = {}
@@ -157,7 +158,7 @@ class Region:
                 if not isinstance(arrival.message, Publish):  # publications wait for the end of their run
                     self._settle()
                     self._begin_echo()
-                if self._counters.measure == "item":
+                if self.counters.measure == "item":
                     self._measure()
             self._flush()
         except InvariantError as error:
@@ -301,7 +302,7 @@ class Region:
         for broker in self.brokers.values():
             for name, link in broker.links.items():
                 if command.concerns(f"{broker.name}>{name}") and link.prune(command.override):
-                    self._counters.of(item, broker.name, name)
+                    self.counters.of(item, broker.name, name)
 
     def _expire_due(self, settles: bool) -> None:
         """End what is due anywhere in the region, or a portion; it is recorded with the item that comes next."""
@@ -345,12 +346,12 @@ class Region:
             if decisions:
                 self._record(item, link, decisions)
         for link in effect.rebuilt:
-            self._counters.of(item, broker.name, link.setup.link)["rebuilds"] += 1
+            self.counters.of(item, broker.name, link.setup.link)["rebuilds"] += 1
 
     def _record(self, item: int, link: Link, decisions: list[Decision]) -> None:
         """Record what a link decided, and send it."""
         setup, told = link.setup, link.told
-        counts = self._counters.of(item, setup.broker, setup.link)
+        counts = self.counters.of(item, setup.broker, setup.link)
         active, passive = len(told.active), len(told.passive)
         for decision in decisions:
             if decision.records:
@@ -461,7 +462,7 @@ class Region:
             if name in reached:
                 self._hand_out(run, here, reached[name])
         self._echo_run(run, waiting)
-        if self._counters.measure == "item":
+        if self.counters.measure == "item":
             self._measure()
 
     def _entered(self, run: Run, waiting: list[tuple[int, str, str, Publish]]) -> dict[str, Reached]:
@@ -490,7 +491,7 @@ class Region:
         wanted = link.heard.wants(points)
         false = link.heard.falsely(points, wanted)
         self._outcome.routes.append(Routed(run, link.setup, arrived, wanted))
-        self._counters.considered(run, arrived.index, broker, link.setup.link, wanted, false)
+        self.counters.considered(run, arrived.index, broker, link.setup.link, wanted, false)
         return arrived.only(np.flatnonzero(wanted))
 
     def _forward(self, run: Run, broker: str, link: str, going: Reached, reached: dict[str, Reached]) -> None:
@@ -515,11 +516,11 @@ class Region:
             kept = [k for k, name in enumerate(names) if not broker.ledger.is_over(name, self._late)]
             which, names = [which[k] for k in kept], [names[k] for k in kept]
         places = np.array(which, np.int64)
-        self._counters.each("publications", run, arrived.index, broker.name, LOCAL)
+        self.counters.each("publications", run, arrived.index, broker.name, LOCAL)
         if names:
             index = arrived.index[places]
             self._outcome.deliveries.append(Delivered(run, broker.name, index, names, arrived.hops[places]))
-            self._counters.each("delivered", run, index, broker.name, LOCAL)
+            self.counters.each("delivered", run, index, broker.name, LOCAL)
 
     def _route_one(self, item: int, broker: str, origin: str, publication: Publish) -> None:
         """Rule (P) at one broker for one publication; where it goes on, it waits on the channel."""
@@ -554,25 +555,44 @@ class Region:
     # counters
 
     def _count_request(self, item: int, broker: Broker, origin: str, request: Request) -> None:
-        self._counters.request(item, broker.name, origin, request)
+        self.counters.request(item, broker.name, origin, request)
         for link in broker.links:
-            self._counters.of(item, broker.name, link)  # each may have decided, and is measured
+            self.counters.of(item, broker.name, link)  # each may have decided, and is measured
 
     def _count_those_that_came(self, run: Run, broker: str, origin: str, index: Ints) -> None:
         """Count publications that a neighbour forwarded, and those of them that nothing here wanted."""
-        self._counters.each("came", run, index, broker, origin)
+        self.counters.each("came", run, index, broker, origin)
         false = self.brokers[broker].links[origin].false_positives(run.points[index])
         if false is not None:
-            self._counters.each("false_positives", run, index, broker, origin, false)
+            self.counters.each("false_positives", run, index, broker, origin, false)
 
     def _measure(self) -> None:
-        """Record the counters that have gathered, and how large those links are now."""
-        outcome = self._outcome
-        for item, broker, link, counts in self._counters.take():
-            if self._counters.measure != "never":
-                strategy, sizes = self._strategies.get((broker, link)), self.brokers[broker].sizes(link)
-                outcome.metrics.append(Measured(item, broker, link, strategy, self.clock, counts, sizes))
+        """Gather the counters of a step or an item, and record them where rows are due."""
+        outcome, counters = self._outcome, self.counters
+        gathered = counters.take()
+        for item, broker, link, counts in gathered:
             outcome.counts.setdefault((broker, link), Counter()).update(counts)
+            if counters.measure == "item":
+                self._add_row(item, broker, link, counts, 1)
+            elif counters.measure == "step":
+                counters.wait(broker, link, counts)
+        if counters.measure == "step":
+            counters.batches += bool(gathered)
+            self._add_rows_if_due()
+
+    def _add_rows_if_due(self) -> None:
+        """Record the counters that wait, unless that was done less than `pace` ago."""
+        counters = self.counters
+        if not counters.waiting or self.clock - counters.measured < self.pace:
+            return
+        for (broker, link), (counts, batches) in counters.waiting.items():
+            self._add_row(0, broker, link, counts, batches)
+        self._outcome.batches, counters.batches, counters.measured = counters.batches, 0, self.clock
+        counters.waiting.clear()
+
+    def _add_row(self, item: int, broker: str, link: str, counts: Counter[str], batches: int) -> None:
+        strategy, sizes = self._strategies.get((broker, link)), self.brokers[broker].sizes(link)
+        self._outcome.metrics.append(Measured(item, broker, link, strategy, self.clock, counts, sizes, batches))
 
     # other
 

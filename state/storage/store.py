@@ -44,7 +44,7 @@ from state.protocol.commands import Override
 from state.protocol.messages import LOCAL
 from state.protocol.wire import Input
 from state.routing.broker import Broker
-from state.routing.counters import Measure
+from state.routing.counters import Counters, Measure
 from state.routing.echoes import Waiting
 from state.routing.heard import Learned
 from state.routing.link import Link, Setup
@@ -130,6 +130,9 @@ class Head(msgspec.Struct, array_like=True):
     millis: float | None = None
     echoes: int = 0
     waiting: list[Waiting] = []
+    counters: list[tuple[str, str, dict[str, int | float], int]] = []
+    batches: int = 0
+    measured: int = 0
 
 
 class Stored(NamedTuple):
@@ -284,6 +287,7 @@ class Store:
                 _teach(link, head.links.get(_link_name(link), Taught()))
         region.clock, region.delivered, self.millis = head.clock, head.delivered, head.millis
         region.echoes.restore(head.echoes, head.waiting)
+        _count_on(region.counters, head)
         _continue(region.records, head.records)
         for direction, sender in region.senders.items():
             _continue(sender, head.outgoing[">".join(direction)])
@@ -392,6 +396,9 @@ class Store:
             millis=self.millis,
             echoes=region.echoes.number,
             waiting=list(region.echoes.waiting.values()),
+            counters=[(*place, dict(counts), n) for place, (counts, n) in region.counters.waiting.items()],
+            batches=region.counters.batches,
+            measured=region.counters.measured,
         )
 
 
@@ -460,6 +467,11 @@ def _end(end: Sender | Receiver) -> End:
 
 def _continue(end: Sender | Receiver, stored: End) -> None:
     end.number, end.checksum = stored.number, stored.checksum
+
+
+def _count_on(counters: Counters, head: Head) -> None:
+    counters.waiting = {(broker, link): (Counter(counts), n) for broker, link, counts, n in head.counters}
+    counters.batches, counters.measured = head.batches, head.measured
 
 
 def _taught(link: Link) -> Taught:

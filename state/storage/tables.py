@@ -39,11 +39,15 @@ class Column(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table: what a row is about, its columns, and those (besides the order of rows) that people filter by."""
+    """A table: what a row is about, its columns, and those (besides the order of rows) that people filter by.
+
+    Compaction sorts rows by the column `sorted_by`.
+    """
 
     about: str
     columns: tuple[Column, ...]
     filtered: tuple[str, ...]
+    sorted_by: str | None = None
 
 
 def _key(name: str, kind: Kind, about: str) -> Column:
@@ -189,6 +193,7 @@ TABLES: dict[str, Table] = {
             _key("action", "text", "forward or stop"),
         ),
         ("broker", "link", "publication", "publication_key", "action"),
+        "publication_key",
     ),
     "deliveries": Table(
         "one row per publication and local subscription it matched",
@@ -202,6 +207,7 @@ TABLES: dict[str, Table] = {
             *_WAY,
         ),
         ("broker", "client", "subscription", "publication", "publication_key"),
+        "publication_key",
     ),
     "metrics": Table(
         "one row per link touched since its last row, and one for the region",

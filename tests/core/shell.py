@@ -49,11 +49,17 @@ class Record(NamedTuple):
 
 
 class Shell:
-    """A router whose topics are lists and whose state is a dictionary. By default every broker is a region."""
+    """A router whose topics are lists and whose state is a dictionary. By default every broker is a region.
 
-    def __init__(self, config: Config, epoch: int = 7, regions: Regions | int | None = None) -> None:
+    It writes metrics in every batch, unless it is to keep the pace of the configuration.
+    """
+
+    def __init__(
+        self, config: Config, epoch: int = 7, regions: Regions | int | None = None, *, paced: bool = False
+    ) -> None:
         wanted = tuple((broker,) for broker in config.overlay.brokers) if regions is None else regions
-        cut = replace(config, overlay=replace(config.overlay, regions=wanted))
+        lake = config.lake if paced else replace(config.lake, metrics_every=0)
+        cut = replace(config, overlay=replace(config.overlay, regions=wanted), lake=lake)
         self.settings: Settings = settle(cut, epoch, PARTITIONS)
         self.topics: dict[str, list[Record]] = defaultdict(list)
         self.stored: dict[str, bytes] = {}

@@ -336,7 +336,7 @@ def test_tables_older_than_the_checkpoint_are_refused(tmp_path: Path) -> None:
     for batch in range(2):
         run(archive(tmp_path), log[batch * 10 :][:10], batch)
     (tmp_path / "lake").rename(tmp_path / "lost")
-    with pytest.raises(StateError, match=r"deliveries should have batch 0, and has none: .*: lacuna archive rebuild"):
+    with pytest.raises(StateError, match=r"should have batch 0, and has none: .*: lacuna archive rebuild"):
         prepare(settings_at(tmp_path))
 
 
@@ -581,3 +581,39 @@ def test_a_short_retention_spares_files_not_yet_committed(tmp_path: Path) -> Non
 def test_a_negative_retention_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LacunaError, match="retention = -1 hours"):
         maintain(settings_at(tmp_path), -1)
+
+
+def test_files_are_skipped_by_what_people_look_for_and_compaction_sorts_by_it(tmp_path: Path) -> None:
+    """Statistics are of the columns that people filter by, also of a table that an earlier version made."""
+    metrics_of_earlier(f"{tmp_path}/lake", "metrics")
+    log, running = some_log(120, seed=3), archive(tmp_path)
+    run(running, log[:60], 0)
+    run(running, log[60:], 1)
+    maintain(settings_at(tmp_path), 0)
+    for table, filtered in (("deliveries", "publication_key"), ("metrics", "link"), ("decisions", "action")):
+        there = DeltaTable(table_path(f"{tmp_path}/lake", table))
+        assert filtered in there.metadata().configuration["delta.dataSkippingStatsColumns"].split(",")
+        assert there.protocol()[:2] == (1, 2)
+    there = DeltaTable(table_path(f"{tmp_path}/lake", "deliveries"))
+    keys = [key[:8] for key in there.to_pyarrow_table()["publication_key"].drop_null().to_pylist()]
+    assert len(keys) > 10 and keys == sorted(keys)
+    assert {"min.publication_key", "max.written"} <= set(there.get_add_actions(flatten=True).schema.names)
+
+
+def test_attributes_come_and_go(tmp_path: Path) -> None:
+    """A later life has another space: rows of both are in one table, and what one did not have is null."""
+    run(archive(tmp_path), some_log(60, seed=3), 0)
+    text = (TEXT % ("localhost:1", "lacuna", tmp_path, tmp_path)).replace("\nx =", "\ny =")
+    other = parse(text).space
+    create_tables(f"{tmp_path}/lake", other)
+    there = DeltaTable(table_path(f"{tmp_path}/lake", "publications"))
+    columns = columns_of("publications", 2, random.Random(1))
+    RustWriter(f"{tmp_path}/lake").append(
+        "publications", [Stream(stream_of(other, "publications", columns), 5)].copy, Stamp("later", 1)
+    )
+    there.update_incremental()
+    points = there.to_pyarrow_table()["point"].to_pylist()
+    assert {(point["x"] is None, point["y"] is None) for point in points} == {(True, False), (False, True)}
+    changed = parse(text.replace('"int", low = 0, high = 9', '"float", low = 0.0, high = 9.0')).space
+    with pytest.raises(LacunaError, match=r"subscriptions there has other columns .* of another type: boxes\. Remedy"):
+        create_tables(f"{tmp_path}/lake", changed)

@@ -434,6 +434,31 @@ def test_a_decision_names_where_its_subscription_came_from_and_when_its_client_s
         assert [row["active"] for row in mine] == [1, 0, 1, 0] and {row["passive"] for row in mine} == {0}
 
 
+def test_counters_wait_in_the_state_until_rows_are_due() -> None:
+    """At a row every ten seconds the sums are those of a row in every batch, whatever process counts."""
+    often, seldom = Shell(LINE, regions=1), Shell(LINE, regions=1, paced=True)
+    for k in range(12):
+        for shell in (often, seldom):
+            shell.send(subscribe("b0", f"s{k}", where={"x": [k % 8, 7]}))
+            shell.send(publish("b2", f"p{k}"))
+            shell.clock += 3_000_000
+            tick(shell)
+            shell.settle()
+            forget()
+    tick(often)
+    seldom.clock += 10_000_000
+    tick(seldom)
+    often.settle()
+    seldom.settle()
+    many, few = often.tables()["metrics"], seldom.tables()["metrics"]
+    assert len(many) == 12 * 8 and len(few) == len(many) / 3
+    counts = ("subscribes", "publications", "forward", "withhold", "messages", "forwarded", "delivered", "batches")
+    for place in {(row["broker"], row["link"]) for row in many}:
+        ours, theirs = ([r for r in rows if (r["broker"], r["link"]) == place] for rows in (few, many))
+        assert [sum(r[c] for r in ours) for c in counts] == [sum(r[c] for r in theirs) for c in counts], place
+        assert [ours[-1][size] for size in ("active", "heard")] == [theirs[-1][size] for size in ("active", "heard")]
+
+
 def test_a_region_has_a_row_of_metrics_of_its_own() -> None:
     shell = Shell(LINE, regions=(("b1", "b0"), ("b2",)))
     shell.send(subscribe("b0", "s1"))

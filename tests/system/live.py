@@ -43,6 +43,7 @@ prefix = "{prefix}"
 [lake]
 path = "{home}/lake"
 checkpoint = "{home}/checkpoint"
+metrics_every = 0
 """
 
 
