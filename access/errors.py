@@ -13,20 +13,23 @@ LacunaError
 from __future__ import annotations
 
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kafka.errors import (
     ClusterAuthorizationFailedError,
     GroupAuthorizationFailedError,
+    KafkaConnectionError,
     MessageSizeTooLargeError,
     RecordListTooLargeError,
     SaslAuthenticationFailedError,
     TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
+    UnsupportedSaslMechanismError,
 )
 
 from state.errors import LacunaError
+from state.protocol.security import security_of
 
 AUTHORIZATION = (TopicAuthorizationFailedError, GroupAuthorizationFailedError, ClusterAuthorizationFailedError)
 
@@ -66,17 +69,28 @@ class NotAllowed(KafkaFailed):
 
 
 def failed(bootstrap: str, deadline: float, *causes: BaseException) -> KafkaFailed:
-    """Return what failures mean: the first that says more than that Kafka does not answer counts."""
-    for cause in causes:
-        told = cause if isinstance(cause, ssl.SSLError) or not cause.args else cause.args[0]
-        if isinstance(told, ssl.SSLError):
-            why = getattr(told, "verify_message", None) or told.reason or str(told)
+    """Return what failures mean: the first that says more than that Kafka does not answer counts.
+
+    Kafka tells that a login failed and closes the connection at once. kafka-python often sees only that it was closed.
+    """
+    found = [told for cause in causes for told in _chain(cause)]
+    for cause in found:
+        if isinstance(cause, ssl.SSLError):
+            why = getattr(cause, "verify_message", None) or cause.reason or str(cause)
             return NotAdmitted(bootstrap, f"no encrypted connection is accepted: {why}")
-        if isinstance(cause, SaslAuthenticationFailedError):
-            return NotAdmitted(bootstrap, "Kafka does not accept the user or the password")
         if isinstance(cause, AUTHORIZATION):
             return NotAllowed(bootstrap, cause)
+    refused = any(isinstance(cause, SaslAuthenticationFailedError | UnsupportedSaslMechanismError) for cause in found)
+    closed = any("socket disconnected" in cause.args for cause in found if isinstance(cause, KafkaConnectionError))
+    if refused or (closed and security_of(bootstrap).logs_in):
+        return NotAdmitted(bootstrap, "Kafka does not accept the user, the password or the mechanism")
     return Unreachable(bootstrap, deadline)
+
+
+def _chain(cause: BaseException) -> Iterator[BaseException]:
+    """Yield an exception, what it was made of, and what it was raised in the course of: kafka-python wraps some."""
+    yield cause
+    yield from (told for told in (*cause.args, cause.__context__) if isinstance(told, BaseException))
 
 
 class TopicMissing(KafkaFailed):
@@ -84,9 +98,11 @@ class TopicMissing(KafkaFailed):
 
     def __init__(self, bootstrap: str, topic: str, prefixes: Sequence[str]) -> None:
         there = f"The prefixes there: {', '.join(prefixes)}" if prefixes else "No prefix is there yet"
+        hidden = security_of(bootstrap).logs_in or security_of(bootstrap).cert_file is not None
+        granted = "; or this user may not see it: grant it what `lacuna acl` prints" if hidden else ""
         super().__init__(
             f"topic {topic!r}: Kafka at {bootstrap} does not know it. {there}. "
-            "Remedy: start the router, which creates the topics, or correct prefix in [kafka]."
+            f"Remedy: start the router, which creates the topics, or correct prefix in [kafka]{granted}."
         )
         self.topic, self.prefixes = topic, tuple(prefixes)
 

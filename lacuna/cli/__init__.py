@@ -96,6 +96,11 @@ GROUPS = {
             "begin a new life of a system, stopped or running: the remedy of most refusals",
             ("lacuna apply --dry-run", "lacuna apply --from topics"),
         ),
+        "doctor": Command(
+            "lacuna.cli.doctor",
+            "what is wrong with this machine, configuration, Kafka, lake; each finding with its remedy",
+            ("lacuna doctor --config lacuna.toml", "lacuna doctor --json"),
+        ),
         "acl": Command(
             "lacuna.cli.acl",
             "print the least rights of a role in Kafka, as commands to run",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 
 import lacuna
 from lacuna.cli.console import say, show_summary
-from lacuna.cli.sql import _print_frame
+from lacuna.cli.sql import _show_table
 
 ODD = "[/bold] [red]x :x:"
 
@@ -23,8 +23,7 @@ def test_text_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_row_of_a_table_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = SimpleNamespace(columns=[ODD], limit=lambda _: SimpleNamespace(collect=lambda: [(ODD,)]))
-    _print_frame(rows, as_json=False)
+    _show_table(pa.RecordBatchReader.from_batches(pa.schema({ODD: pa.string()}), pa.table({ODD: [ODD]}).to_batches()))
     assert capsys.readouterr().out.count(ODD) == 2
 
 

@@ -8,7 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from kafka.errors import KafkaTimeoutError, SaslAuthenticationFailedError, TopicAuthorizationFailedError
+from kafka.errors import (
+    KafkaConnectionError,
+    KafkaTimeoutError,
+    SaslAuthenticationFailedError,
+    TopicAuthorizationFailedError,
+)
 
 from access.connection import connect_admin, spark_options
 from access.errors import NotAdmitted, NotAllowed, Unreachable, failed
@@ -206,9 +211,12 @@ def test_the_expiry_of_certificates_is_known_and_an_expired_one_is_refused() -> 
 
 def test_each_failure_has_its_own_message() -> None:
     wrong = failed("a:1", 3, SaslAuthenticationFailedError("SaslAuthenticationFailedError: no"))
-    assert isinstance(wrong, NotAdmitted) and "user or the password" in str(wrong)
+    assert isinstance(wrong, NotAdmitted) and "the password or the mechanism" in str(wrong)
     assert isinstance(failed("a:1", 3, TopicAuthorizationFailedError("x.publish")), NotAllowed)
     assert isinstance(failed("a:1", 3, KafkaTimeoutError()), Unreachable)
+    closed = KafkaConnectionError("socket disconnected")
+    assert isinstance(failed("a:1", 3, closed), Unreachable)
+    assert isinstance(failed(Address("a:1", Security(**SCRAM)), 3, closed, KafkaTimeoutError()), NotAdmitted)
 
 
 def test_a_command_checks_the_files_before_it_connects(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,107 @@
+"""The files to deploy it with: every metric that they name is exposed, every alert is explained, every option exists.
+
+hadolint, promtool and kubernetes-validate look at the same files where they are installed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lacuna.__main__ import main
+from state.config import Endpoint, parse
+from streaming.exposition import PREFIX
+from tests.core.test_watch import World, row
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "infra" / "deploy"
+ALERTS = (DEPLOY / "alerts.yml").read_text()
+OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
+
+
+@pytest.fixture
+def exposed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Every metric of a job that has done something of everything."""
+    world = World(tmp_path, monkeypatch)
+    world.batch(0, publish=1)
+    world.end("publish", 1)
+    world.sample()
+    hub, other = world.settings.parts[0].brokers[:2]
+    world.watch.tally.add(row(hub, other, forwarded=1))
+    world.watch.tally.add(row(hub, "local", heard=1))
+    world.watch.tally.rejects["json"] += 1
+    world.watch.expiries["ca.pem"] = 0.0
+    (tmp_path / "lake").mkdir()
+    names = {f"{PREFIX}{metric.name}" for metric in world.watch.metrics() if metric.samples}
+    return names | {f"{PREFIX}query_batch_duration_seconds_bucket"}
+
+
+def named(text: str) -> set[str]:
+    return set(re.findall(rf"\b{PREFIX}\w+", text))
+
+
+def test_every_metric_that_is_named_is_exposed(exposed: set[str]) -> None:
+    dashboard = json.loads((DEPLOY / "dashboard.json").read_text())
+    asked = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
+    assert len(asked) == 16
+    expressions = re.findall(r"expr: (.*)", ALERTS)
+    assert len(expressions) == 10
+    assert named("\n".join((*asked, *expressions))) - exposed == set()
+    assert named((DEPLOY / "alerts_test.yml").read_text()) - exposed == set()
+
+
+def test_every_alert_has_a_paragraph_in_the_runbook() -> None:
+    alerts = re.findall(r"alert: (\w+)", ALERTS)
+    assert re.findall(r"^\*\*(Lacuna\w+)\.\*\*", OPERATIONS, re.M) == alerts
+    assert ALERTS.count("severity:") == ALERTS.count("summary:") == len(alerts)
+
+
+def test_the_configuration_is_accepted_and_answers_to_other_machines() -> None:
+    config = parse((DEPLOY / "lacuna.toml").read_text())
+    assert config.endpoint == Endpoint("0.0.0.0", 9464) and config.limits.subscriptions_per_client == 10_000
+
+
+@pytest.mark.parametrize("name", ["Dockerfile", "lacuna.service", "kubernetes/lacuna.yaml"])
+def test_the_options_of_the_job_exist(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    known = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
+    started = next(
+        line for line in (DEPLOY / name).read_text().splitlines() if re.search(r"(lacuna run|\"run\",)", line)
+    )
+    assert set(re.findall(r"--[a-z-]+", started)) <= known
+
+
+def test_the_image_runs_as_nobody_in_particular() -> None:
+    last = (DEPLOY / "Dockerfile").read_text().rpartition("\nFROM ")[2]
+    assert "USER 10001:10001" in last and "pip install" not in last
+    assert all(f"COPY {package} {package}" in (DEPLOY / "Dockerfile").read_text() for package in ("state", "access"))
+    pod = (DEPLOY / "kubernetes" / "lacuna.yaml").read_text()
+    for rule in (
+        "runAsNonRoot: true",
+        "readOnlyRootFilesystem: true",
+        "allowPrivilegeEscalation: false",
+        "drop: [ALL]",
+    ):
+        assert rule in pod
+
+
+CHECKS = {
+    "promtool check": ["promtool", "check", "rules", "alerts.yml"],
+    "promtool test": ["promtool", "test", "rules", "alerts_test.yml"],
+    "hadolint": ["hadolint", "Dockerfile"],
+    "kubernetes": ["kubernetes-validate", *(str(path) for path in sorted(DEPLOY.glob("kubernetes/*.yaml")))],
+}
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_the_tools_find_nothing_wrong(name: str) -> None:
+    if shutil.which(CHECKS[name][0]) is None:
+        pytest.skip(f"{CHECKS[name][0]} is not installed")
+    done = subprocess.run(CHECKS[name], cwd=DEPLOY, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
