@@ -21,7 +21,7 @@ from state.config import Config, parse
 from state.errors import InvariantError, StateError
 from state.protocol.arrivals import merge
 from state.protocol.channel import Sender
-from state.protocol.commands import Prune, Rebuild, write_command
+from state.protocol.commands import COMMAND, Prune, Rebuild, write_command
 from state.protocol.events import Refused
 from state.protocol.frame import START, Frame, bodies_of_letters, read
 from state.protocol.messages import LOCAL, Publish
@@ -484,6 +484,14 @@ def test_a_reject_belongs_to_the_region_of_its_broker_or_to_the_first() -> None:
 
 def tick(shell: Shell) -> None:
     shell.put("control", b"tick", b"")
+
+
+def test_a_command_for_the_holder_goes_to_no_region() -> None:
+    shell = Shell(LINE)
+    for value, regions in ((b'{"command": "rebuild"}', 3), (b'{"command": "apply", "source": "topics"}', 0)):
+        sorter = Sorter(shell.settings, 0)
+        sorter.add(shell.settings.topics.of("control"), 0, 0, 0, f"{COMMAND}1".encode(), value)
+        assert len(list(sorter.rows())) == regions
 
 
 def test_expiry_needs_only_a_tick() -> None:
