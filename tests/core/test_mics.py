@@ -168,6 +168,15 @@ def test_what_a_gap_bridges_is_counted() -> None:
     assert one(told, None, 1) == ("cancel", "unsubscribed", Reach(0, b"", packed((0, 62))))
 
 
+def test_what_both_bridge_is_counted_together() -> None:
+    asked, few = one(told_of(), box(1, 3, 9, 2))[2], one(told_of(max_ranges=1), box(1, 3, 9, 2))[2]
+    told = told_of(gap=64, max_ranges=1)
+    one(told, box(14, 0, 2, 2), 1)
+    both = one(told, box(1, 3, 9, 2), 2)[2]
+    assert both.bridged == cell_count(unpack_ranges(both.added)) - cell_count(unpack_ranges(asked.added))
+    assert both.bridged > few.bridged > 0
+
+
 def test_a_change_too_long_for_a_channel_is_several_messages_that_make_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decision_module, "MOST_BYTES", 2 * RANGE_BYTES)
     added, removed = packed((0, 1), (3, 4), (6, 7)), packed((10, 11))

@@ -6,6 +6,7 @@ import gc
 import tracemalloc
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -33,6 +34,7 @@ FILTERS = 100
 SPACE = parse(AUCTIONS + '[overlay]\nbrokers = ["hub"]\n').space
 
 
+@cache
 def requests() -> list[bytes]:
     """Boolean filters of the workload `auctions`, as they travel."""
     auctions = Auctions(np.random.default_rng(3))
@@ -56,16 +58,24 @@ def taken(pruning: Pruning | None, heard: list[bytes]) -> Broker:
     return broker
 
 
-def bytes_held(pruning: Pruning | None, heard: list[bytes], *, restored: bool) -> int:
-    """The bytes that such a broker holds, as it came to be or as it is restored."""
+def made(pruning: Pruning | None, *, restored: bool) -> Broker:
+    """Such a broker as it came to be, or as it is restored."""
+    broker = taken(pruning, requests())
+    if restored:
+        broker = decode(encode(broker), "a", setups(pruning))
+        broker.sizes("b")
+    return broker
+
+
+@cache
+def bytes_held(pruning: Pruning | None, *, restored: bool) -> int:
+    """The bytes that such a broker holds."""
+    made(pruning, restored=restored)  # what is made once in a process is made now; tracing takes much longer
     gc.collect()
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
-        broker = taken(pruning, heard)
-        if restored:
-            broker = decode(encode(broker), "a", setups(pruning))
-            broker.sizes("b")
+        _held = made(pruning, restored=restored)
         gc.collect()
         after, _ = tracemalloc.get_traced_memory()
     finally:
@@ -78,9 +88,7 @@ def bytes_held(pruning: Pruning | None, heard: list[bytes], *, restored: bool) -
     "pruning", [Pruning("memory"), Pruning("memory", 1_000_000), Pruning("network")], ids=["some", "all", "network"]
 )
 def test_a_pruned_link_takes_less_than_half_the_memory(pruning: Pruning, *, restored: bool) -> None:
-    heard = requests()
-    bytes_held(pruning, heard, restored=restored)  # what is made once in a process is made now
-    assert bytes_held(pruning, heard, restored=restored) < 0.5 * bytes_held(None, heard, restored=restored)
+    assert bytes_held(pruning, restored=restored) < 0.5 * bytes_held(None, restored=restored)
 
 
 def test_the_originals_come_back_when_pruning_ends() -> None:

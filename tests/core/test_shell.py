@@ -22,7 +22,7 @@ from state.config import Config, parse
 from state.errors import InvariantError, StateError
 from state.protocol.arrivals import merge
 from state.protocol.channel import Sender
-from state.protocol.commands import Prune, Rebuild, write_command
+from state.protocol.commands import COMMAND, Prune, Rebuild, write_command
 from state.protocol.events import Refused
 from state.protocol.frame import START, Frame, bodies_of_letters, read
 from state.protocol.messages import LOCAL, Publish
@@ -516,6 +516,14 @@ def tick(shell: Shell) -> None:
     shell.put("control", b"tick", b"")
 
 
+def test_a_command_for_the_holder_goes_to_no_region() -> None:
+    shell = Shell(LINE)
+    for value, regions in ((b'{"command": "rebuild"}', 3), (b'{"command": "apply", "source": "topics"}', 0)):
+        sorter = Sorter(shell.settings, 0)
+        sorter.add(shell.settings.topics.of("control"), 0, 0, 0, f"{COMMAND}1".encode(), value)
+        assert len(list(sorter.rows())) == regions
+
+
 def test_expiry_needs_only_a_tick() -> None:
     shell = Shell(LINE)
     shell.send(subscribe("b0", "s1", ttl=10))
@@ -769,6 +777,7 @@ def test_damaged_state_stops() -> None:
 )
 def test_a_foreign_record_on_links_is_a_reject(key: bytes | None, value: bytes, rule: str) -> None:
     shell = Shell(LINE)
+    shell.batch = 1  # later than the letters, so that only what is foreign about them counts
     shell.put("links", key, value)
     shell.settle()
     assert [row["rule"] for row in shell.tables()["rejects"]] == [rule]

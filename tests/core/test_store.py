@@ -360,6 +360,11 @@ def test_parts_are_read_and_written_only_where_needed(monkeypatch: pytest.Monkey
 # What a worker holds
 
 
+def test_a_region_that_is_held_keeps_no_bytes_of_its_parts() -> None:
+    _, store = after(None, subscribe("b0", 1))
+    assert store._listed and not store._parts
+
+
 def test_regions_that_were_not_seen_for_long_are_evicted() -> None:
     held = Held(unseen=3)
     for name, batch in (("one", 1), ("two", 2), ("two", 3), ("two", 4), ("two", 5)):
