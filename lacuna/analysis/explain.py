@@ -44,6 +44,8 @@ FOUND = {
     "flood": "nobody was asked who covers",
 }
 """Names for the witness where it is less than a proof, by the reason of the decision."""
+PLAIN = (Reason.GAP, *FOUND)
+"""Reasons that the witness itself tells."""
 LONGEST = 12
 """The most coverers that are named to a person; JSON names all."""
 
@@ -196,13 +198,23 @@ def because(space: Space, row: Row, now: Coverers | None = None) -> str:
     if row["coverers"]:
         return _covered(row, now)
     if row["witness"] is not None:
-        found = FOUND.get(row["reason"].rpartition(": ")[2], "nobody covers")
-        return f"{row['reason']}: {found} {words(space, row['witness'])}"
+        return _uncovered(space, row)
     if row["reason"] != Reason.TAKEN_BACK:
         return str(row["reason"])
     cause = row["cause"]
     why = f", because of {cause['subscription']} of {cause['client']} at {cause['home']}" if cause else ""
     return f"taken back by {row['origin']}{why}"
+
+
+def _uncovered(space: Space, row: Row) -> str:
+    """Return what nobody covers, and since which other one ended or changed."""
+    trigger, _, reason = row["reason"].rpartition(": ")
+    if not trigger.endswith((" was cancelled", " was replaced")):
+        trigger, reason = "", row["reason"]
+    found = FOUND.get(reason, "nobody covers")
+    since = f"since {trigger}, " if trigger and reason in PLAIN else ""
+    said = found if reason in PLAIN else f"{row['reason']}: {found}"
+    return f"{since}{said} {words(space, row['witness'])}"
 
 
 def _covered(row: Row, now: Coverers | None) -> str:

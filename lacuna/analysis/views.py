@@ -14,7 +14,7 @@ attribute by attribute, so it depends on the space; `links` is the overlay of th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from state.config import Config
@@ -34,14 +34,30 @@ class Dialect:
     each: str
     array: str
     quote: str
+    moment: str
+    listed: str
 
     def name(self, name: str) -> str:
         """Return a name in quotes."""
         return self.quote + name.replace(self.quote, self.quote * 2) + self.quote
 
 
-DUCKDB = Dialect("epoch_us({})", "unnest(CASE WHEN len({0}) > 0 THEN {0} ELSE [NULL] END)", "[{}]", '"')
-SPARK = Dialect("unix_micros({})", "explode_outer({})", "array({})", "`")
+DUCKDB = Dialect(
+    "epoch_us({})",
+    "unnest(CASE WHEN len({0}) > 0 THEN {0} ELSE [NULL] END)",
+    "[{}]",
+    '"',
+    "strftime({}, '%Y-%m-%dT%H:%M:%SZ')",
+    "array_to_string({}, ', ')",
+)
+SPARK = Dialect(
+    "unix_micros({})",
+    "explode_outer({})",
+    "array({})",
+    "`",
+    "date_format({}, \"yyyy-MM-dd'T'HH:mm:ss'Z'\")",
+    "concat_ws(', ', {})",
+)
 
 
 def views(config: Config, dialect: Dialect) -> dict[str, str]:
@@ -166,14 +182,13 @@ def _why_not(config: Config, dialect: Dialect) -> str:
     attributes = config.space.attributes
     outside = {a.name: _outside(a, dialect) for a in attributes}
 
-    def case(value: str) -> str:
-        parts = [
-            f"WHEN {outside[a.name]} THEN {value.format(a=dialect.name(a.name), text=_texts([a.name]))}"
-            for a in attributes
-        ]
-        return f"CASE {' '.join(parts)} END"
+    def case(value: Callable[[Attribute], str]) -> str:
+        parts = " ".join(f"WHEN {outside[a.name]} THEN {value(a)}" for a in attributes)
+        return f"CASE {parts} END"
 
-    ends = [f"WHEN {outside[a.name]} THEN {_range(a, dialect)}" for a in attributes]
+    excluding = case(lambda a: _texts([a.name]))
+    found = case(lambda a: _text(a, f"point.{dialect.name(a.name)}", dialect))
+    asked = case(lambda a: _range(a, dialect))
     return f"""
     WITH {ASKED},
     each AS (SELECT *, {dialect.each.format("boxes")} AS box FROM asked WHERE filter IS NOT NULL),
@@ -182,8 +197,8 @@ def _why_not(config: Config, dialect: Dialect) -> str:
             s.subscription, s.filter, s.box
         FROM publications AS p JOIN each AS s ON s.since <= p.arrived AND (s.until IS NULL OR p.arrived < s.until))
     SELECT epoch, publication_key, publication, entry, arrived, broker, client, subscription, filter,
-        {case("{text}")} AS attribute, {case("CAST(point.{a} AS STRING)")} AS value, CASE {" ".join(ends)} END AS asked,
-        box IS NOT NULL AND ({case("{text}")}) IS NULL AS matches
+        {excluding} AS attribute, {found} AS value, {asked} AS asked,
+        box IS NOT NULL AND ({excluding}) IS NULL AS matches
     FROM pairs"""
 
 
@@ -197,7 +212,12 @@ def _outside(attribute: Attribute, dialect: Dialect) -> str:
 
 def _range(attribute: Attribute, dialect: Dialect) -> str:
     """Return the side of a box in one attribute, as text."""
-    name = dialect.name(attribute.name)
+    side = f"box.{dialect.name(attribute.name)}"
     if attribute.kind == "category":
-        return f"array_to_string(box.{name}, ', ')" if dialect is DUCKDB else f"concat_ws(', ', box.{name})"
-    return f"concat(CAST(box.{name}.low AS STRING), ' to ', CAST(box.{name}.high AS STRING))"
+        return dialect.listed.format(side)
+    low, high = (_text(attribute, f"{side}.{end}", dialect) for end in ("low", "high"))
+    return f"concat({low}, ' to ', {high})"
+
+
+def _text(attribute: Attribute, value: str, dialect: Dialect) -> str:
+    return dialect.moment.format(value) if attribute.kind == "timestamp" else f"CAST({value} AS STRING)"

@@ -14,6 +14,7 @@ from rich.tree import Tree
 from lacuna.analysis.decision_log import Source, name_of
 from lacuna.analysis.drawing import draw
 from lacuna.analysis.explain import (
+    STATES,
     Present,
     Step,
     as_json,
@@ -120,7 +121,7 @@ def _show(space: Space, name: Name, steps: list[Step], present: Present, drawn: 
         at[step.depth] = at[step.depth - 1].add(Text.assemble((step.name, "bold"), f" {step.state}: {said}"))
         for row in step.rows[:-1]:
             said = because(space, row)
-            at[step.depth].add(Text(f"batch {row['batch']}: {row['action']}: {said}", "dim"))
+            at[step.depth].add(Text(f"earlier, {row['time']}: {STATES[row['action']]}: {said}", "dim"))
     screen = console()
     screen.print(top)
     if drawn:

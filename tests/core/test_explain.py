@@ -201,8 +201,8 @@ def test_a_person_reads_who_covers_and_where_the_gap_is(here: Path, capsys: pyte
     assert main(["explain", "middle", "--client", "bob", "--from", "out"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "middle of bob at a asks for x 3 to 7 and y 2 to 4 and colour in blue" in text
-    assert "batch 3: withhold: covered by several: left, right" in text
-    assert "a>b told: right was cancelled: gap: nobody covers x 6 to 7 and y 2 to 4 and colour in blue" in text
+    assert "earlier, 1970-01-01T00:00:00Z: withheld: covered by several: left, right" in text
+    assert "a>b told: since right was cancelled, nobody covers x 6 to 7 and y 2 to 4 and colour in blue" in text
 
 
 @pytest.mark.parametrize(

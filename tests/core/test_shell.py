@@ -501,7 +501,7 @@ def test_a_reject_belongs_to_the_region_of_its_broker_or_to_the_first() -> None:
     shell.put("control", b"gossip", b"{}")
     shell.settle()
     numbers = Counter(record.key for record in shell.topic("records"))
-    assert numbers == {b"b2": 1, b"b0": 1, b"b1": 1}, "a frame of rejects each; metrics wait for their time"
+    assert numbers == {b"b2": 1, b"b0": 1, b"b1": 1}, "a frame of rejects each; no link was touched"
     found = {(r["topic"].partition(".")[2], r["rule"]) for r in shell.tables()["rejects"]}
     assert found == {
         *(("publish", "json"), ("publish", "broker"), ("links", "foreign"), ("links", "broker")),

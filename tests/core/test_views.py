@@ -104,8 +104,8 @@ def test_boxes_and_points_have_typed_fields(duck: Duck) -> None:
 def test_why_not_names_the_attribute_that_excludes_it(duck: Duck) -> None:
     """Two publications have one id, and two clients use one id: keys and names tell them apart."""
     asked = "SELECT client, attribute, value, asked, matches FROM why_not WHERE publication_key = '0:{}' ORDER BY ALL"
-    ends = "2026-06-01 00:00:00+00 to 2027-01-01 00:00:00+00"
-    dan = ("dan", "seen", "2026-05-01 00:00:00+00", ends, False)
+    ends = "2026-06-01T00:00:00Z to 2027-01-01T00:00:00Z"
+    dan = ("dan", "seen", "2026-05-01T00:00:00Z", ends, False)
     assert rows(duck, asked.format(0)) == [
         ("ann", None, None, None, True),
         ("bob", None, None, None, True),
