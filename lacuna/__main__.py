@@ -100,7 +100,7 @@ def _listing() -> Iterator[str]:
     """Yield the commands by group, as `--help` lists them."""
     for group, commands in GROUPS.items():
         yield f"{group}:"
-        yield from (f"  {name:<12}{command.about}" for name, command in commands.items())
+        yield from (f"  {name:<15}{command.about}" for name, command in commands.items())
         yield ""
     yield "`lacuna COMMAND --help` has the options of a command and examples."
 

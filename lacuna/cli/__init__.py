@@ -137,6 +137,11 @@ GROUPS = {
                 """lacuna explain --where "price < 20 AND (symbol = 'IBM' OR volume > 500)\"""",
             ),
         ),
+        "subscriptions": Command(
+            "lacuna.cli.subscriptions",
+            "what stands, of all clients or of one",
+            ("lacuna subscriptions --broker oslo", "lacuna subscriptions --client ann --json"),
+        ),
         "lint": Command(
             "lacuna.cli.lint",
             "which subscriptions of a file are empty, duplicate or covered by others, before they are sent",

@@ -24,6 +24,7 @@ from lacuna.cli.config_file import read_config
 from lacuna.cli.console import console
 from lacuna.cli.options import Args, Parser, add_config, add_json
 from state.config import Config
+from state.errors import ConfigError
 
 HEALTHY, DEGRADED, DOWN = 0, 1, 2
 PATIENCE = 3.0
@@ -47,6 +48,8 @@ def run(args: Args) -> int:
     """Show the status once, or until stopped."""
     config = read_config(args.config)
     url = args.url or address_of(config)
+    if not url.startswith(("http://", "https://")):
+        raise ConfigError("--url", url, "it is the address of a job", "write it as http://HOST:PORT")
     if args.watch:
         return _follow(config, url, as_json=args.json)
     status = status_at(config, url)

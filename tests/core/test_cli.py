@@ -93,7 +93,7 @@ def completed(shell: str, *words: str) -> list[str]:
 def test_a_shell_completes_commands_and_options(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", "bash"]) == 0
     script = capsys.readouterr().out
-    assert completed(script, "lacuna", "subs") == ["subscribe"]
+    assert completed(script, "lacuna", "subs") == ["subscribe", "subscriptions"]
     assert completed(script, "lacuna", "subscribe", "--wa") == ["--wait"]
     assert completed(script, "lacuna", "archive", "re") == ["rebuild"]
     assert main(["completion", "fish"]) == 0

@@ -95,3 +95,8 @@ def test_the_job_of_another_system_is_not_taken_for_this_one(
     write("other", Path("lacuna.toml").read_text().split()[-1])
     assert main(["status", "--json"]) == 2
     assert "not 'other'" in json.loads(capsys.readouterr().out)["reasons"][0]
+
+
+def test_only_addresses_of_the_web_are_asked(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "--url", "file:///etc"]) == 2
+    assert "--url = 'file:///etc': it is the address of a job. Remedy" in capsys.readouterr().err
