@@ -52,7 +52,7 @@ class World:
             '[space]\nprice = { kind = "float", low = 0.0, high = 1000.0 }\n'
             '[overlay]\nlinks = [["paris", "oslo"], ["paris", "rome"]]\nregions = [["paris", "oslo"], ["rome"]]\n'
             f'[kafka]\nbootstrap = "{self.kafka.at(listener)}"\nprefix = "{PREFIX}"\nsecurity = {security}\n'
-            f'[lake]\npath = "{self.home}/lake"\ncheckpoint = "{self.home}/checkpoint"\n'
+            f'[lake]\npath = "{self.home}/lake"\ncheckpoint = "{self.home}/checkpoint"\nmetrics_every = 0\n'
             f"[engine]\nmetrics_port = {self.port}\n[limits]\nsubscriptions_per_client = 1\n"
         )
         return file
@@ -127,6 +127,7 @@ def test_a_client_learns_what_became_of_its_events(world: World, job: Job) -> No
 def test_the_endpoint_agrees_with_the_tables(world: World, job: Job) -> None:
     """Run after the first test: its events are in the tables."""
     wait_until(lambda: value_of(world)("deliveries_total") == len(rows(world, "deliveries")) == 1, "archived, counted")
+    wait_until(lambda: value_of(world)("rejects_total", rule="quota") == len(rows(world, "rejects")) == 1, "the reject")
     value, routes = value_of(world), rows(world, "routes")
     for broker, link in {(row["broker"], row["link"]) for row in routes}:
         for action in ("forward", "stop"):
