@@ -37,6 +37,7 @@ from state.errors import LacunaError, StateError
 from state.protocol.arrivals import RANKS, Arrival, Channel, merge
 from state.protocol.commands import Apply
 from state.protocol.control import Offsets
+from state.protocol.events import KINDS
 from state.protocol.frame import Frame, Letter, letter_of, read
 from state.routing.carry import Inherited
 from state.routing.region import Region
@@ -49,8 +50,6 @@ from streaming.pipeline import INPUTS, Engine, brief_session, router_query
 from streaming.settings import Part, Settings
 from streaming.whole import DRAINED, Whole
 
-EVENTS = ("subscribe", "unsubscribe", "publish")
-"""The topics that clients write."""
 BY_TOPICS = "Remedy: lacuna apply --from topics"
 KEPT = ("partitions", "overlay.regions")
 """What may differ between the configurations of two lives of which the second keeps the brokers of the first."""
@@ -283,9 +282,9 @@ def losses(facts: Facts, held: Held) -> list[str]:
     found = []
     for (topic, number), span in sorted(facts.spans.items()):
         offset = held.offsets.get(topic, {}).get(str(number), 0)
-        if topic in EVENTS and _is_same(facts, held, topic) and span.first > offset:
+        if topic in KINDS and _is_same(facts, held, topic) and span.first > offset:
             found.append(f"{topic}, partition {number}, offsets {offset} to {span.first - 1}")
-        elif topic in EVENTS and _is_same(facts, held, topic) and span.next < offset:
+        elif topic in KINDS and _is_same(facts, held, topic) and span.next < offset:
             found.append(f"{topic}, partition {number}, offsets {span.next} to {offset - 1}, which were read before")
     return found
 
