@@ -4,7 +4,7 @@ Boxes get slots in order of arrival, and answers come in that order, however the
 decisions reproducible. Two forms of the same idea, that small codes filter and coordinates decide:
 
     bit rows (`boxrows`)    2d bits for each box and question; best up to some ten thousand boxes
-    tiles (`boxtiles`)      bounds for 512 boxes at a time, then 2d bytes for each box near the question
+    tiles (`boxtiles`)      bounds for 64 boxes at a time, then 2d bytes for each box near the question
 
 The newest boxes are always in bit rows. When these are full, they become a run of tiles. Runs are merged geometrically:
 a new run takes in the one before it as long as that is not more than twice as large, up to a largest size. So each box
@@ -17,7 +17,7 @@ Removing a box clears one bit. When more slots are dead than alive, the living o
 in the same order, and the tiles leave out the dead. What is left then costs as much as if the rest had never been
 there. The caller learns the new slot of each old one from `packed`.
 
-Rejected: an R-tree (libspatialindex answers 15 to 20 times slower from Python, see `bench core`, is not exact on keys
+Rejected: an R-tree (libspatialindex answers 13 to 33 times slower from Python, see `bench core`, is not exact on keys
 above 2^53, and gives answers in an order that depends on its history).
 """
 
@@ -47,8 +47,8 @@ class Sizes(NamedTuple):
     """Most in bit rows beside tiles: 4,096 boxes in 3 attributes."""
     merged: int = 393_216
     """Most in a run that is merged: 131,072 boxes in 3 attributes, about 30 ms."""
-    tile: int = 512
-    """Boxes in a tile."""
+    tile: int = 64
+    """Boxes in a tile, at most 64."""
 
 
 @kernel

@@ -50,6 +50,13 @@ class BoxList:
         boxes = np.concatenate([np.empty((0, 2, dims), np.int64), *held.values()])
         self._fill(list(held), np.array([len(keys) for keys in held.values()], np.int64), boxes, sizes)
 
+    @classmethod
+    def of(cls, dims: int, names: Sequence[Name], counts: NDArray[np.int64], boxes: Keys) -> BoxList:
+        """Return a list of entries of so many boxes each, all of which are given one after another."""
+        made = cls(dims)
+        made._fill(names, counts, boxes, Sizes())
+        return made
+
     def _fill(self, names: Sequence[Name], counts: NDArray[np.int64], boxes: Keys, sizes: Sizes) -> None:
         """Take many entries at once: the index is built once, not box by box."""
         self._index = BoxIndex(self._dims, boxes, sizes)
@@ -64,9 +71,7 @@ class BoxList:
         numbers = np.fromiter(map(self._numbers.__getitem__, names), np.int64, len(names))
         counts = self._counts[numbers]
         slots = np.repeat(self._first[numbers] + counts - np.cumsum(counts), counts) + np.arange(counts.sum())
-        part = BoxList(self._dims)
-        part._fill(names, counts, self._index.boxes[slots], Sizes())
-        return part
+        return BoxList.of(self._dims, names, counts, self._index.boxes[slots])
 
     def __len__(self) -> int:
         return len(self._numbers)

@@ -22,7 +22,7 @@ import numpy as np
 from state.errors import InvariantError
 from state.filters.pruning import natural
 from state.filters.trees import Filter
-from state.geometry.boxes import Boxes, unstack
+from state.geometry.boxes import Boxes, Shape, gathered, unstack
 from state.matching.boxlist import BoxList
 from state.matching.predicates import Predicates, rarest
 from state.protocol.messages import Name
@@ -36,17 +36,18 @@ class Clients:
     """An ordered map from names to filters: disjoint boxes, or a tree where the boxes would be too many."""
 
     def __init__(
-        self, space: Space, entries: Iterable[tuple[Name, Keys]] = (), exact: dict[Name, Filter] | None = None
+        self, space: Space, entries: Iterable[tuple[Name, Shape]] = (), exact: dict[Name, Filter] | None = None
     ) -> None:
-        """`entries` in order of arrival; those in `exact` have no boxes."""
+        """`entries` in order of arrival; those in `exact` are kept as trees, not as boxes."""
         self.exact: dict[Name, Filter] = dict(exact or {})
         """The entries that are kept as trees."""
-        kept = list(entries)
+        arrived = dict(entries)
+        as_boxes = {n: shape for n, shape in arrived.items() if n not in self.exact} if self.exact else arrived
         self._space, self._dims = space, space.dims
-        self._boxes = BoxList(space.dims, ((name, keys) for name, keys in kept if name not in self.exact))
+        self._boxes = BoxList.of(space.dims, list(as_boxes), *gathered(list(as_boxes.values()), space.dims))
         self._trees = Predicates(space, self.exact.items())
-        self._arrival = {name: k for k, (name, _) in enumerate(kept)}
-        self._arrived = len(kept)
+        self._arrival = {name: k for k, name in enumerate(arrived)}
+        self._arrived = len(arrived)
 
     def __len__(self) -> int:
         return len(self._arrival)

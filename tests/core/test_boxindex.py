@@ -166,6 +166,45 @@ def test_many_boxes_in_tiles_answer_as_in_bit_rows_and_take_little_memory() -> N
     assert tiles.nbytes <= 80 * 20_000
 
 
+@pytest.mark.parametrize("shape", ["even", "clusters", "few values"])
+def test_codes_stay_right_while_boxes_move_to_ever_coarser_groups(shape: str) -> None:
+    """Groups of 512 boxes: their codes are finer than ranks can be told apart, until what is left is spread widely."""
+    chance = np.random.default_rng(11)
+    lows = {
+        "even": chance.integers(0, 10**9, (12_000, 2)),
+        "clusters": chance.integers(0, 5, (12_000, 2)) * 10**15 + chance.integers(0, 3000, (12_000, 2)),
+        "few values": chance.integers(0, 12, (12_000, 2)),
+    }[shape]
+    widest = {"even": 10**8, "clusters": 500, "few values": 4}[shape]
+    boxes = np.stack((lows, lows + chance.integers(1, widest, (12_000, 2))), axis=1)
+    index = BoxIndex(2, boxes[:9000], Sizes(rows=0, tail=0, merged=2000, tile=8))
+    for begin in range(9000, 12_000, 64):
+        index.add(boxes[begin : begin + 64])
+    assert len(index.tiled) > 2
+    left = np.array(list(index.living()))
+    numbers = np.arange(12_000)
+    while len(left) > 300:
+        index.check()
+        points = boxes[numbers[chance.integers(0, len(left), 20)]].mean(axis=1).astype(np.int64)
+        expected = [(p, int(left[k])) for p, x in enumerate(points) for k in np.flatnonzero(holding(boxes[numbers], x))]
+        assert pairs(index, points) == expected
+        assert index.stab_any(points).all()
+        q = np.stack((points[0] - widest, points[0] + widest))
+        low, high = boxes[numbers, 0], boxes[numbers, 1]
+        assert index.meeting(q).tolist() == left[((low < q[1]) & (high > q[0])).all(axis=1)].tolist()
+        assert index.inside(q).tolist() == left[((low >= q[0]) & (high <= q[1])).all(axis=1)].tolist()
+        keep = np.sort(chance.permutation(len(left))[: len(left) * 2 // 5])
+        index.remove(np.delete(left, keep).tolist())
+        moved = index.packed()
+        assert moved is not None
+        left, numbers = moved[left[keep]], numbers[keep]
+
+
+def holding(boxes: Keys, point: Keys) -> Keys:
+    """Which boxes hold the point."""
+    return ((boxes[:, 0] <= point) & (point < boxes[:, 1])).all(axis=1)
+
+
 @both_scales
 @all_dims
 @naive.few

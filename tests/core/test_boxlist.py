@@ -142,6 +142,12 @@ def test_the_earliest_container_is_named() -> None:
     assert some.cover(keys((2,), (5,)), 1)[:2] == (COVERED, (name(1),))
 
 
+def test_work_is_one_where_one_box_contains_all() -> None:
+    held = BoxList(1, [(name(0), keys([0], [9])[None])])
+    answer, names, _, work = held.cover(keys([2], [5]), PLENTY)
+    assert (answer, names, work) == (COVERED, (name(0),), 1)
+
+
 def test_a_certificate_names_each_entry_once() -> None:
     some = BoxList(1)
     some.add(name("ends"), boxes((0, 3), (6, 9)))

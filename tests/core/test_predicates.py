@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from state.errors import InvariantError
 from state.filters.trees import EVERYTHING, NOTHING, And, Filter, Leaf, Or, boxes_of, holds
-from state.geometry.boxes import unstack
+from state.geometry.boxes import Shape, unstack
 from state.matching import predicates as module
 from state.matching.clients import Clients
 from state.matching.predicates import Counted, Predicates, compiled
@@ -93,7 +93,7 @@ def test_clients_are_matched_in_order_of_arrival_whatever_index_they_are_in(data
         given = data.draw(st.sampled_from([(None, None), (tree, None), (tree, tree)]))
         clients.add(name(number), boxes_of(tree, SPACE) or (), *given)
         clients.check()
-    again = Clients(SPACE, [(n, clients.keys(n)) for n in clients], clients.exact)
+    again = Clients(SPACE, [(n, Shape(clients.keys(n).tobytes(), DIMS)) for n in clients], clients.exact)
     for one in (clients, again):
         assert list(one) == list(kept)
         assert list(zip(*one.holders(GRID), strict=True)) == expected(kept)
