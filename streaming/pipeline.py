@@ -2,7 +2,7 @@
 
     Kafka (subscribe, unsubscribe, links, control)  ┐
     Kafka (publish)                                 ┴─▶ sort_records    stateless: validate; a row per region, channel
-      ─▶ group by region, applyInPandasWithState(step)
+      ─▶ group by region, applyInPandasWithState or transformWithStateInPandas (shim)
       ─▶ Kafka (links, deliveries, notices, records): one sink; topic and partition are columns
 
 There are two sources, so that records that change the state do not wait behind publications: each source has its own
@@ -32,8 +32,8 @@ from access.connection import spark_options
 from streaming.paths import is_local
 from streaming.schemas import MOST_ARROW, MOST_ARROW_BYTES, OUTPUT, PARCELS, STATE
 from streaming.settings import Settings
+from streaming.shim import OnMap, on_row
 from streaming.sources import sort_records
-from streaming.step import step
 
 CHANGES = ("subscribe", "unsubscribe", "links", "control")
 """Topics that change the state."""
@@ -164,6 +164,10 @@ def reading(settings: Settings, kinds: Sequence[str], most: int) -> dict[str, st
         # A fetch that is still open at the broker must run out before a consumer can go back: 500 ms in every batch.
         "kafka.fetch.max.wait.ms": "10",
         "kafka.isolation.level": "read_committed",
+        # Spark tries three times to learn the ends of topics. After a minute without Kafka the query dies, and is
+        # started again by the job, which says so; with Kafka's defaults it would die silent for three minutes.
+        "kafka.request.timeout.ms": "20000",
+        "kafka.default.api.timeout.ms": "20000",
     }
 
 
@@ -191,8 +195,11 @@ def _source(spark: SparkSession, settings: Settings, kinds: Sequence[str], most:
 
 def routed(source: DataFrame, settings: Settings) -> DataFrame:
     """Return the two stages of the router: parcels for each region, then the stateful step."""
-    parcels = source.mapInArrow(sort_records(settings), PARCELS)
-    stepped = parcels.groupBy("region").applyInPandasWithState(step(settings), OUTPUT, STATE, "append", "NoTimeout")
+    regions = source.mapInArrow(sort_records(settings), PARCELS).groupBy("region")
+    if settings.state == "map":
+        stepped = regions.transformWithStateInPandas(OnMap(settings), OUTPUT, "append", "none")
+    else:
+        stepped = regions.applyInPandasWithState(on_row(settings), OUTPUT, STATE, "append", "NoTimeout")
     return stepped.where("topic IS NOT NULL")  # the rows without one are `step.empty_rows`
 
 

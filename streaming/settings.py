@@ -49,6 +49,7 @@ class Settings:
     which clients are spread. `earlier` are the epochs of the lives before this one, `folder` is where this one is kept
     (`streaming.life`), `starts` are the offsets at which it begins. `seeded` says that its regions do not begin from
     nothing. `aliases` are brokers that are gone, and those that their clients have moved to.
+    `state` is how Spark keeps the state of a region.
     """
 
     config: Config
@@ -62,6 +63,7 @@ class Settings:
     starts: Offsets = field(default_factory=dict)
     seeded: bool = False
     aliases: Mapping[str, str] = field(default_factory=dict)
+    state: str = "row"
 
     @property
     def topics(self) -> Topics:
@@ -98,6 +100,7 @@ def settle(
         {channel: k % wide.links for k, channel in enumerate(borders)},
         {part.name: k % wide.records for k, part in enumerate(parts)},
         wide.deliveries,
+        state=config.state,
     )
 
 

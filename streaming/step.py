@@ -1,10 +1,10 @@
-"""The stateful step that `applyInPandasWithState` calls: decode, let the region take its arrivals, encode.
+"""One region in one batch: decode, let the region take its arrivals, encode.
 
     parcels of a region ──merge──▶ arrivals in order ──region.take──▶ outcome
     stored state ──Store.open──▶ region                                  ├─▶ letters to other regions       (links)
                                                                          ├─▶ a record for each delivery     (deliveries)
                                                                          ├─▶ what clients are to be told    (notices)
-    stored state ◀──Store.close── region                                 └─▶ frames of rows for the tables  (records)
+    stored state ◀──Store.save─── region                                 └─▶ frames of rows for the tables  (records)
 
 The step decides nothing. Records are encoded as Spark asks for them. Only then are the numbers of deliveries and frames
 known, so the state is closed last. A step that changed nothing and recorded nothing leaves the state alone.
@@ -19,13 +19,14 @@ A worker keeps the regions that it has seen (`HELD`). That saves decoding and no
 from __future__ import annotations
 
 import time as wall
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
 import pandas as pd
 
+from access.connection import partition_of
 from state.config import SECOND
 from state.protocol.arrivals import Arrival, Channel, merge
 from state.protocol.events import Refused
@@ -35,12 +36,10 @@ from state.protocol.wire import unpack
 from state.routing.outcome import Outcome
 from state.routing.region import Region
 from state.space import Space, timestamp_text
-from state.storage.codec import keys_of
+from state.storage.codec import keys_of, uncollected
 from state.storage.rows import Columns, metrics_columns, row_count, tables
-from state.storage.store import Held, Store
+from state.storage.store import HEAD, Held, Pieces, Store, from_row
 from state.storage.tables import COUNTS, REGION
-from streaming.hashing import kafka_partition
-from streaming.heap import HEAP
 from streaming.life import seed_of
 from streaming.schemas import MOST_ARROW, MOST_REFUSED, Parcel, Posted, read_parcel, stream_of
 from streaming.settings import Settings
@@ -56,7 +55,7 @@ HELD = Held()
 """The regions that this worker has seen."""
 
 _json = msgspec.json.Encoder().encode
-_partition_of = lru_cache(maxsize=100_000)(kafka_partition)
+_partition_of = lru_cache(maxsize=100_000)(partition_of)
 
 
 class Record(NamedTuple):
@@ -125,7 +124,8 @@ class Output:
         that is repeated must write the same rows.
         """
         outcome, batch, epoch = self._outcome, self._batch, self._settings.epoch
-        made = tables(outcome, self._settings.config.space, batch, epoch=epoch)
+        with uncollected():  # a row is many small objects
+            made = tables(outcome, self._settings.config.space, batch, epoch=epoch)
         if not outcome.metrics:
             return made
         count = row_count(outcome)
@@ -150,13 +150,13 @@ class Step:
     A region without state begins from the prepared state of its life, if there is one; that is then stored in any case.
     """
 
-    def __init__(
-        self, settings: Settings, name: str, stored: bytes | None, parcels: Iterable[bytes], batch: int
-    ) -> None:
+    def __init__(self, settings: Settings, name: str, pieces: Pieces, parcels: Iterable[bytes], batch: int) -> None:
         self._batch, self._began = batch, wall.perf_counter()
-        brokers, seeds = settings.part_of[name].brokers, stored is None and settings.seeded
-        begun = seed_of(settings.folder, name) if seeds else stored
-        self._store = HELD.open(begun, name, settings.config.setups(brokers), settings.epoch, batch)
+        brokers, seeds = settings.part_of[name].brokers, settings.seeded and pieces.get(HEAD) is None
+        if seeds:
+            for key, piece in from_row(seed_of(settings.folder, name), name).items():
+                pieces[key] = piece
+        self._store = HELD.open(pieces, name, settings.config.setups(brokers), settings.epoch, batch)
         region = self._store.region
         region.pace = settings.config.lake.metrics_every * SECOND
         before = _received(region)
@@ -171,15 +171,16 @@ class Step:
         """Yield everything to be written."""
         return self._output.records()
 
-    def close(self) -> bytes | None:
-        """Return the state as it is now; None if it is as before, apart from the clock, which then need not be kept."""
+    def close(self) -> bool:
+        """Write the state into the pieces. Return False if it is as before, apart from the clock, which is not kept."""
         before = 0.0 if self._measured else self._store.millis or 0.0
         self._store.millis = before + (wall.perf_counter() - self._began) * 1000
-        stored = self._store.close() if self._changed else None
-        if stored is None:
+        if self._changed:
+            self._store.save()
+        else:
             self._store.leave()
         HELD.keep(self._store, self._batch)
-        return stored
+        return self._changed
 
 
 def arrivals_of(parcels: Iterable[Parcel], region: str, dims: int) -> Iterator[Arrival]:
@@ -248,24 +249,6 @@ def _parts(space: Space, table: str, columns: Columns, most: int | None = None) 
             yield from _parts(space, table, some, (rows + 1) // 2)
 
 
-def step(settings: Settings) -> Callable[[Any, Iterator[pd.DataFrame], Any], Iterator[pd.DataFrame]]:
-    """Return the function for `applyInPandasWithState`."""
-
-    def take(key: Any, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
-        yield from one_step(key, frames, state)
-        HEAP.settle()  # when the objects of this step alone are gone
-
-    def one_step(key: Any, frames: Iterator[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
-        parcels = (parcel for frame in frames for parcel in frame["parcel"])
-        stored = bytes(state.get[1]) if state.exists else None
-        done = Step(settings, settings.by_key[key[0]].name, stored, parcels, batch_number())
-        yield from gathered(done.records())
-        if (new := done.close()) is not None:
-            state.update((1, new))
-
-    return take
-
-
 def gathered(records: Iterable[Record], most: int | None = None) -> Iterator[pd.DataFrame]:
     """Yield records as frames for Spark, and empty rows after every `most` bytes of them."""
     limit = MOST_OUTPUT if most is None else most
@@ -291,12 +274,3 @@ def empty_rows() -> pd.DataFrame:
 def _bytes_of(record: Record) -> int:
     headers = sum(len(header["key"]) + len(header["value"]) for header in record.headers or ())
     return len(record.key) + len(record.value) + headers
-
-
-def batch_number() -> int:
-    """Return the number of the batch that this task belongs to."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    number = context.getLocalProperty("streaming.sql.batchId") if context else None
-    return -1 if number is None else int(number)

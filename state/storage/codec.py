@@ -30,7 +30,7 @@ import numpy as np
 
 from state.errors import InvariantError, StateError
 from state.filters.trees import Filter, pack_tree, unpack_tree
-from state.geometry.boxes import Box, Boxes, stack
+from state.geometry.boxes import Shape, gathered, shapes_of
 from state.matching.clients import Clients
 from state.protocol.ledger import Ended, Ledger, Standing
 from state.protocol.messages import LOCAL, Cause, Name, Stamp, Subscribe
@@ -189,7 +189,7 @@ def decode(stored: Mapping[str, bytes], name: str, setups: Mapping[str, Setup]) 
 
     Raises `StateError` if a part is missing, damaged, of an unknown version, or was written for another configuration.
     """
-    with _uncollected():
+    with uncollected():
         return _decode(stored, name, setups)
 
 
@@ -250,7 +250,7 @@ def _reading(key: str) -> Iterator[None]:
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def uncollected() -> Iterator[None]:
     """Suspend the garbage collector, which would walk again and again through objects of which none is garbage."""
     was_enabled = gc.isenabled()
     gc.disable()
@@ -265,15 +265,14 @@ def _uncollected() -> Iterator[None]:
 
 
 def _store_subscriptions(rows: Sequence[Subscription], setup: str, dims: int) -> StoredSubscriptions:
-    shapes = [row.boxes for row in rows]
-    boxes = stack((box for shape in shapes for box in shape), dims)
+    counts, boxes = gathered([row.shape for row in rows], dims)
     asked = [(k, row.where) for k, row in enumerate(rows) if row.where is not None]
     return StoredSubscriptions(
         setup,
         series(column(row.number for row in rows)),
         _store_names([row.name for row in rows]),
         words(row.origin for row in rows),
-        numbers(column(map(len, shapes))),
+        numbers(counts),
         [numbers(boxes[:, end, i]) for i in range(dims) for end in (0, 1)],
         _store_trees([row.tree for row in rows]),
         _store_trees([row.exact for row in rows]),
@@ -310,21 +309,25 @@ def _rows(part: StoredSubscriptions, dims: int) -> list[Subscription]:
     return [Subscription(*row) for row in zip(*columns, strict=True)]
 
 
-def _from_boxes(part: StoredSubscriptions, dims: int) -> list[Boxes]:
+def _from_boxes(part: StoredSubscriptions, dims: int) -> list[Shape]:
     if len(part.boxes) != 2 * dims:
         raise ValueError("columns of boxes are missing")
-    ends = [from_numbers(ends).tolist() for ends in part.boxes]
-    lows, highs = zip(*ends[::2], strict=True), zip(*ends[1::2], strict=True)
-    boxes = [Box(lo, hi) for lo, hi in zip(lows, highs, strict=True)]
-    return [tuple(boxes[begin:end]) for begin, end in spans(from_numbers(part.box_counts), len(boxes))]
+    ends = np.stack([from_numbers(ends) for ends in part.boxes], axis=1)
+    boxes, counts = ends.reshape(-1, dims, 2).swapaxes(1, 2), from_numbers(part.box_counts)
+    if (boxes[:, 0] >= boxes[:, 1]).any():
+        raise ValueError("a box is empty")
+    if counts.sum() != len(boxes) or (counts < 1).any():
+        raise ValueError(f"{len(boxes)} boxes do not belong to {len(counts)} subscriptions")
+    return shapes_of(boxes, counts)
 
 
 def _restore_clients(broker: Broker) -> None:
     """Index the clients' subscriptions, each in the form that `Clients.add` would choose."""
     space, rows = broker.setup.space, [row for row in broker.subscriptions if row.origin == LOCAL]
-    chosen = ((row.name, broker.clients.as_tree(row.boxes, row.tree, row.exact)) for row in rows)
+    boolean = [row for row in rows if row.tree is not None or row.exact is not None]
+    chosen = ((row.name, broker.clients.as_tree(row.boxes, row.tree, row.exact)) for row in boolean)
     trees = {name: tree for name, tree in chosen if tree is not None}
-    broker.clients = Clients(space, [(row.name, stack(row.boxes, space.dims)) for row in rows], trees)
+    broker.clients = Clients(space, [(row.name, row.shape) for row in rows], trees)
 
 
 def _store_names(names: Sequence[Name]) -> Names:
@@ -333,7 +336,7 @@ def _store_names(names: Sequence[Name]) -> Names:
 
 def _from_names(stored: Names) -> list[Name]:
     columns = (from_words(stored.brokers), from_words(stored.clients), from_texts(stored.ids))
-    return [Name(*name) for name in zip(*columns, strict=True)]
+    return list(map(Name._make, zip(*columns, strict=True)))
 
 
 def _store_trees(trees: Sequence[Filter | None]) -> StoredTrees:

@@ -275,7 +275,7 @@ def decision_row(filters: Filters, decided: Decided) -> Row:
         "origin": decision.origin,
         "hop": decision.hop,
         "action": decision.action,
-        "reason": decision.text,
+        "reason": str(decision.reason),
         "cause": None if cause is None else name_value(cause.name),
         "change": None if cause is None else str(cause.change),
         "trigger": None if trigger is None else name_value(trigger.name),

@@ -24,16 +24,22 @@ every chunk from there on is still in the log; the rest is replayed, which costs
 for decoding. Held or not, the result is the same; only time differs. A region that was opened and not closed belongs to
 a batch that failed, and is never used again.
 
-Where the bytes are kept is not decided here. `Stored` is a head, a list of chunks and a mapping of parts, of which only
-those needed are read and those changed are written; `to_row` and `from_row` put all of them into one row of bytes.
+Where the bytes are kept is not decided here. A store is opened from `Pieces`, a mapping from keys to bytes, of which it
+reads only those that it needs and writes only those that change:
+
+    .head          the head
+    .log/9f3a...   a chunk, by its digest in the chain
+    oslo/paris     a part (`codec.keys_of`); no broker's name begins with a dot
+
+`to_row` and `from_row` put all pieces into one row of bytes; `sliced.Sliced` keeps them in a map of small values.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, MutableMapping
-from typing import Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -66,8 +72,19 @@ UNSEEN = 20
 
 Setups = Mapping[str, Mapping[str, Setup]]
 """The setups of a region's links, by broker and link."""
+HEAD, LOG = ".head", ".log/"
 Opened = Literal["new", "hit", "catch-up", "decode"]
 """The source of an opened state: nothing, the held copy, the held copy after a replay, or the stored bytes."""
+
+
+class Pieces(Protocol):
+    """The stored state of a region, by key; empty for one that begins from nothing. A dictionary will do."""
+
+    def get(self, key: str, /) -> bytes | None: ...
+
+    def __setitem__(self, key: str, piece: bytes, /) -> None: ...
+
+    def __delitem__(self, key: str, /) -> None: ...
 
 
 class End(msgspec.Struct, array_like=True):
@@ -91,24 +108,33 @@ class Taught(msgspec.Struct, array_like=True):
     override: Override | None = None
 
 
-class Part(msgspec.Struct, array_like=True):
-    """A part: its size in bytes, and its digest."""
+class Listed(msgspec.Struct, array_like=True):
+    """A part in the list of the head: its size in bytes, and its digest."""
 
     size: int
     digest: bytes
 
 
 class Chunk(msgspec.Struct, array_like=True):
-    """A chunk of the log: the digests of the chain before and after it, and each broker's versions before and after."""
+    """A chunk of the log: the digests of the chain before and after it, and each broker's versions before and after.
+
+    Chunks that an earlier version wrote do not say how many bytes they have.
+    """
 
     before: bytes
     after: bytes
     versions: dict[str, tuple[int, int]]
+    size: int = 0
 
     @property
     def inputs(self) -> int:
         """The number of inputs."""
         return sum(last - first for first, last in self.versions.values())
+
+    @property
+    def key(self) -> str:
+        """The key of the piece that holds the inputs."""
+        return f".log/{self.after.hex()}"
 
 
 class Head(msgspec.Struct, array_like=True):
@@ -124,7 +150,7 @@ class Head(msgspec.Struct, array_like=True):
     incoming: dict[str, End]
     brokers: dict[str, Versions]
     links: dict[str, Taught]
-    parts: dict[str, Part]
+    parts: dict[str, Listed]
     log: list[Chunk]
     digest: bytes
     millis: float | None = None
@@ -133,14 +159,6 @@ class Head(msgspec.Struct, array_like=True):
     counters: list[tuple[str, str, dict[str, int | float], int]] = []
     batches: int = 0
     measured: int = 0
-
-
-class Stored(NamedTuple):
-    """The stored state of a region: head, chunks of the log, and parts, which are read only when needed."""
-
-    head: bytes
-    log: list[bytes]
-    parts: MutableMapping[str, bytes]
 
 
 class _Row(msgspec.Struct, array_like=True):
@@ -152,16 +170,22 @@ class _Row(msgspec.Struct, array_like=True):
 _write = msgspec.msgpack.Encoder().encode
 
 
-def to_row(stored: Stored) -> bytes:
-    """Return everything that is stored of a region as one row of bytes."""
-    return MAGIC + bytes([ROW_FORMAT]) + _write(_Row(stored.head, stored.log, dict(stored.parts)))
+def to_row(pieces: Mapping[str, bytes]) -> bytes:
+    """Return all pieces of a region as one row of bytes. Chunks must be in the order of the log."""
+    log = [packed for key, packed in pieces.items() if key.startswith(LOG)]
+    parts = {key: part for key, part in pieces.items() if not key.startswith(".")}
+    return MAGIC + bytes([ROW_FORMAT]) + _write(_Row(pieces[HEAD], log, parts))
 
 
-def from_row(row: bytes, name: str) -> Stored:
-    """Read a row. Raises `StateError` if it is damaged or of an unknown version."""
+def from_row(row: bytes, name: str) -> dict[str, bytes]:
+    """Return the pieces in a row. Raises `StateError` if it is damaged or of an unknown version."""
     what = _named(name)
     content = read(row[check_version(row, ROW_FORMAT, {}, what) :], _Row, what)
-    return Stored(content.head, content.log, content.parts)
+    chunks = unseal(content.head, Head, FORMAT, MIGRATIONS, what).log
+    if len(chunks) != len(content.log):
+        raise damaged(what, f"the log has {len(content.log)} chunks, not {len(chunks)}")
+    log = {chunk.key: packed for chunk, packed in zip(chunks, content.log, strict=True)}
+    return {HEAD: content.head, **log, **content.parts}
 
 
 def _named(name: str) -> str:
@@ -173,21 +197,21 @@ def _digest(data: bytes, before: bytes = b"") -> bytes:
 
 
 class Store:
-    """A region and how its state is stored. One batch: `open`, any number of steps of `region`, `close`."""
+    """A region and how its state is stored. One batch: `open`, any number of steps of `region`, `save`."""
 
     def __init__(self, region: Region, configuration: bytes) -> None:
         self.region = region
         self.opened: Opened = "new"
         self.sizes: dict[str, int] = {}
+        """As stored last: the bytes of each part by its key, and those of `head` and `log`."""
         self.millis: float | None = None
         """The time that the last stored batch took, as whoever ran it says."""
-        """As stored last: the bytes of each part by its key, and those of `head` and `log`."""
         self._configuration = configuration
         self._digest = _digest(_write((region.name, region.epoch, configuration)))
-        self._parts: MutableMapping[str, bytes] = {}
-        self._listed: dict[str, Part] = {}
+        self._pieces: Pieces = {}
+        self._listed: dict[str, Listed] = {}
         self._snapshots: dict[str, int] = {}
-        self._log: list[tuple[Chunk, bytes]] = []
+        self._log: list[Chunk] = []
         self._closed = False
 
     # reading
@@ -195,7 +219,7 @@ class Store:
     @classmethod
     def open(
         cls,
-        stored: bytes | None,
+        pieces: Pieces,
         name: str,
         setups: Setups,
         epoch: int,
@@ -203,29 +227,18 @@ class Store:
         *,
         measure: Measure = "step",
     ) -> Store:
-        """Open the row that `close` returned, or a region that begins from nothing (None).
+        """Open the state that `save` has written into these pieces, or a region that begins from nothing.
 
         `held`, if it is the store of an earlier batch of the same region, saves decoding; it must not be used besides.
-        Raises `StateError` if the row is damaged, of an unknown version, or was written for something else.
+        Raises `StateError` if the state is damaged, of an unknown version, or was written for something else.
         """
-        if stored is None:
-            return cls(Region(name, setups, epoch, measure=measure), _configuration(setups))
-        return cls.load(from_row(stored, name), name, setups, epoch, held, measure=measure)
-
-    @classmethod
-    def load(
-        cls,
-        stored: Stored,
-        name: str,
-        setups: Setups,
-        epoch: int,
-        held: Store | None = None,
-        *,
-        measure: Measure = "step",
-    ) -> Store:
-        """Open the state that `save` returned; see `open`."""
-        head = unseal(stored.head, Head, FORMAT, MIGRATIONS, _named(name))
-        _check_head(head, stored, name, setups, epoch)
+        packed = pieces.get(HEAD)
+        if packed is None:
+            store = cls(Region(name, setups, epoch, measure=measure), _configuration(setups))
+            store._pieces = pieces
+            return store
+        head = unseal(packed, Head, FORMAT, MIGRATIONS, _named(name))
+        _check_head(head, pieces, name, setups, epoch)
         behind = None if held is None else held._behind(head)
         if held is not None and behind is not None:
             store, store.opened = held, "catch-up" if behind < len(head.log) else "hit"
@@ -234,8 +247,8 @@ class Store:
             store.opened = "decode"
         store._closed = False
         if store.opened == "decode":
-            store._decode(head, stored, setups)
-        store._adopt(head, stored)
+            store._decode(head, pieces, setups)
+        store._adopt(head, pieces, len(packed))
         store._replay(behind)
         store._resume(head)
         return store
@@ -254,24 +267,28 @@ class Store:
             after = head.log[behind - 1].before
         return None
 
-    def _decode(self, head: Head, stored: Stored, setups: Setups) -> None:
+    def _decode(self, head: Head, pieces: Pieces, setups: Setups) -> None:
         for name, links in setups.items():
-            broker = decode(_parts_of(head, stored, name, links), name, links)
+            broker = decode(_parts_of(head, pieces, name, links), name, links)
             broker.version = head.brokers[name].snapshot
             self.region.brokers[name] = broker
 
-    def _adopt(self, head: Head, stored: Stored) -> None:
-        self._parts, self._listed = stored.parts, dict(head.parts)
+    def _adopt(self, head: Head, pieces: Pieces, size: int) -> None:
+        self._pieces, self._listed = pieces, dict(head.parts)
         self._snapshots = {name: versions.snapshot for name, versions in head.brokers.items()}
-        self._log, self._digest = list(zip(head.log, stored.log, strict=True)), head.digest
-        self._measure(stored)
+        self._log, self._digest = list(head.log), head.digest
+        self._measure(size)
 
     def _replay(self, behind: int) -> None:
         """Apply the logged inputs that brokers have not seen, from this chunk on."""
         brokers, what = self.region.brokers, _named(self.region.name)
-        for chunk, packed in self._log[behind:]:
+        for number, chunk in enumerate(self._log[behind:], behind + 1):
             if all(last <= brokers[name].version for name, (_, last) in chunk.versions.items()):
                 continue
+            packed = self._pieces.get(chunk.key)
+            if packed is None or _digest(packed, chunk.before) != chunk.after:
+                why = "missing" if packed is None else "not the one that was written"
+                raise damaged(what, f"chunk {number} of the log is {why}")
             versions = {name: first for name, (first, _) in chunk.versions.items()}
             for entry in read(decompress(packed, what), list[Input], what):
                 versions[entry.broker] += 1
@@ -297,32 +314,26 @@ class Store:
 
     # writing
 
-    def close(self) -> bytes:
-        """Return the state as one row, at the end of a batch. O(inputs) amortised, and one copy of the parts."""
-        return to_row(self.save())
-
-    def save(self) -> Stored:
-        """Write changed parts, and return everything that is stored, at the end of a batch. O(inputs) amortised."""
+    def save(self) -> None:
+        """Write what has changed into the pieces, at the end of a batch. O(inputs) amortised."""
         if self.region.waiting:
             raise InvariantError(f"the region {self.region.name} is stored while messages wait inside")
         self._log_batch()
         for broker in self._due():
             self._take_snapshot(broker)
         self._drop_chunks()
-        log = [packed for _, packed in self._log]
-        stored = Stored(seal(self._head(), FORMAT), log, self._parts)
-        self._measure(stored)
+        self._pieces[HEAD] = head = seal(self._head(), FORMAT)
+        self._measure(len(head))
         self.leave()
-        return stored
 
     def leave(self) -> None:
         """End a batch that changed nothing: what is stored stays as it is, and the region may be held."""
-        self._parts = {}  # they are read again with the next batch; a held region need not keep them in memory
+        self._pieces = {}  # they are read again with the next batch; a held region need not keep them in memory
         self._closed = True
 
-    def _measure(self, stored: Stored) -> None:
+    def _measure(self, head: int) -> None:
         self.sizes = {key: part.size for key, part in self._listed.items()}
-        self.sizes |= {"head": len(stored.head), "log": sum(map(len, stored.log))}
+        self.sizes |= {"head": head, "log": sum(chunk.size for chunk in self._log)}
 
     def _log_batch(self) -> None:
         """Make the inputs of this batch a chunk of the log."""
@@ -334,7 +345,9 @@ class Store:
         packed = compress(_write(inputs))
         before, self._digest = self._digest, _digest(packed, self._digest)
         versions = {name: (now[name] - count, now[name]) for name, count in counts.items()}
-        self._log.append((Chunk(before, self._digest, versions), packed))
+        chunk = Chunk(before, self._digest, versions, len(packed))
+        self._log.append(chunk)
+        self._pieces[chunk.key] = packed
 
     def _due(self) -> list[Broker]:
         """Return the brokers that are to take a snapshot."""
@@ -353,7 +366,7 @@ class Store:
         ]
 
     def _is_too_long(self) -> bool:
-        inputs = sum(chunk.inputs for chunk, _ in self._log)
+        inputs = sum(chunk.inputs for chunk in self._log)
         if inputs <= 2 * FEWEST_INPUTS * len(self.region.brokers):
             return len(self._log) > MOST_CHUNKS
         return len(self._log) > MOST_CHUNKS or inputs > 2 * sum(map(_most_inputs, self.region.brokers.values()))
@@ -361,16 +374,19 @@ class Store:
     def _take_snapshot(self, broker: Broker) -> None:
         self._snapshots[broker.name] = broker.version
         for key, part in encode(broker).items():
-            self._parts[key] = part
-            self._listed[key] = Part(len(part), _digest(part))
+            self._pieces[key] = part
+            self._listed[key] = Listed(len(part), _digest(part))
 
     def _drop_chunks(self) -> None:
         """Drop the chunks that no broker needs. The last one stays if it is small: workers are often one behind."""
         recent = self._log[-1:]
-        if recent and recent[0][0].inputs > sum(map(_most_inputs, self.region.brokers.values())):
+        if recent and recent[0].inputs > sum(map(_most_inputs, self.region.brokers.values())):
             recent = []
         older = self._log[: len(self._log) - len(recent)]
-        self._log = [(chunk, packed) for chunk, packed in older if self._is_needed(chunk)] + recent
+        for chunk in older:
+            if not self._is_needed(chunk):
+                del self._pieces[chunk.key]
+        self._log = [chunk for chunk in older if self._is_needed(chunk)] + recent
 
     def _is_needed(self, chunk: Chunk) -> bool:
         return any(last > self._snapshots[name] for name, (_, last) in chunk.versions.items())
@@ -391,7 +407,7 @@ class Store:
             brokers={name: Versions(b.version, self._snapshots[name]) for name, b in region.brokers.items()},
             links={name: one for name, one in taught if one != Taught()},
             parts=self._listed,
-            log=[chunk for chunk, _ in self._log],
+            log=self._log,
             digest=self._digest,
             millis=self.millis,
             echoes=region.echoes.number,
@@ -407,8 +423,8 @@ def _configuration(setups: Setups) -> bytes:
     return _digest("\n".join(sorted(describe(links) for links in setups.values())).encode())
 
 
-def _check_head(head: Head, stored: Stored, name: str, setups: Setups, epoch: int) -> None:
-    """Raise `StateError` unless this is the state of that region, under this configuration, and the log is whole."""
+def _check_head(head: Head, pieces: Pieces, name: str, setups: Setups, epoch: int) -> None:
+    """Raise `StateError` unless this is the state of that region, under this configuration."""
     what = _named(name)
     for kind, found, expected in (("region", head.name, name), ("epoch", head.epoch, epoch)):
         if found != expected:
@@ -420,23 +436,18 @@ def _check_head(head: Head, stored: Stored, name: str, setups: Setups, epoch: in
         raise other_configuration(what, ", ".join(head.brokers), ", ".join(setups))
     if head.configuration != _configuration(setups):
         for broker, links in setups.items():
-            decode(_parts_of(head, stored, broker, links), broker, links)  # shows both configurations
+            decode(_parts_of(head, pieces, broker, links), broker, links)  # shows both configurations
         raise other_configuration(what, head.configuration.hex(), _configuration(setups).hex())
-    if len(head.log) != len(stored.log):
-        raise damaged(what, f"the log has {len(stored.log)} chunks, not {len(head.log)}")
-    for number, (chunk, packed) in enumerate(zip(head.log, stored.log, strict=True), 1):
-        if _digest(packed, chunk.before) != chunk.after:
-            raise damaged(what, f"chunk {number} of the log is not the one that was written")
 
 
-def _parts_of(head: Head, stored: Stored, broker: str, links: Mapping[str, Setup]) -> dict[str, bytes]:
+def _parts_of(head: Head, pieces: Pieces, broker: str, links: Mapping[str, Setup]) -> dict[str, bytes]:
     """Read the parts of a broker, and verify their digests. A part that was never listed is left to the codec."""
     found = {}
     for key in keys_of(broker, (link for link in links if link != LOCAL)):
         listed = head.parts.get(key)
         if listed is None:
             continue
-        part = stored.parts.get(key)
+        part = pieces.get(key)
         if part is None or _digest(part) != listed.digest:
             why = "it is missing" if part is None else "it is not the one that was written"
             raise damaged(f"{_named(head.name)}, part {key},", why)
@@ -490,7 +501,10 @@ def _teach(link: Link, taught: Taught) -> None:
 
 def prepared(region: Region, setups: Setups) -> bytes:
     """Return the state of a region that was put together outside of any batch, as one row."""
-    return Store(region, _configuration(setups)).close()
+    store, pieces = Store(region, _configuration(setups)), dict[str, bytes]()
+    store._pieces = pieces
+    store.save()
+    return to_row(pieces)
 
 
 class Held:
@@ -509,7 +523,7 @@ class Held:
 
     def open(
         self,
-        stored: bytes | None,
+        pieces: Pieces,
         name: str,
         setups: Setups,
         epoch: int,
@@ -520,7 +534,7 @@ class Held:
         """Open the state of a region for a batch (`Store.open`), with what is held of it; evict what was not seen."""
         _, held = self._stores.pop((epoch, name), (batch, None))
         self._stores = {key: one for key, one in self._stores.items() if abs(batch - one[0]) <= self._unseen}
-        store = Store.open(stored, name, setups, epoch, held, measure=measure)
+        store = Store.open(pieces, name, setups, epoch, held, measure=measure)
         self.counts[store.opened] += 1
         return store
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import random
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -22,16 +22,19 @@ from state.protocol.control import TICK
 from state.protocol.frame import Frame, Rows, read, rows_of
 from state.routing.cut import Regions
 from state.routing.region import Region
-from state.storage.store import Held, Store
+from state.storage.sliced import Sliced
+from state.storage.store import Held, Pieces, Store, from_row, to_row
 from streaming import step as stage
 from streaming.schemas import table_of
 from streaming.settings import Settings, settle
 from streaming.sources import Sorter
 from streaming.step import Step
-from streaming.whole import CHANNEL
+from streaming.whole import LEFT, NEW
 
 INPUTS = tuple(RANKS)
 PARTITIONS = 16
+SLICE = 100
+"""Bytes of a slice in a map, so that pieces have many."""
 
 
 def forget() -> None:
@@ -55,14 +58,20 @@ class Shell:
     """
 
     def __init__(
-        self, config: Config, epoch: int = 7, regions: Regions | int | None = None, *, paced: bool = False
+        self,
+        config: Config,
+        epoch: int = 7,
+        regions: Regions | int | None = None,
+        *,
+        paced: bool = False,
+        state: Literal["row", "map"] = "row",
     ) -> None:
         wanted = tuple((broker,) for broker in config.overlay.brokers) if regions is None else regions
         lake = config.lake if paced else replace(config.lake, metrics_every=0)
-        cut = replace(config, overlay=replace(config.overlay, regions=wanted), lake=lake)
+        cut = replace(config, overlay=replace(config.overlay, regions=wanted), lake=lake, state=state)
         self.settings: Settings = settle(cut, epoch, PARTITIONS)
         self.topics: dict[str, list[Record]] = defaultdict(list)
-        self.stored: dict[str, bytes] = {}
+        self.stored: dict[str, Any] = {}  # of each region a row, or a map
         self.read: dict[str, int] = defaultdict(int)
         self.batch = 0
         self.clock = 1_000_000
@@ -107,7 +116,7 @@ class Shell:
         """Begin where the life of the settings begins, with the rows of its prologue among these records."""
         for topic, starts in self.settings.starts.items():
             self.read[self.settings.topics.of(topic)] = max(0, starts.get("0", 0))
-        self.topic("records").extend(record for record in records if record.key == CHANNEL.encode())
+        self.topic("records").extend(record for record in records if record.key in (NEW.encode(), LEFT.encode()))
 
     def settle(self, **options: Any) -> None:
         while self.waiting():
@@ -125,7 +134,7 @@ class Shell:
 
     def _attempt(
         self, end: dict[str, int], now: int, shuffle: random.Random | None, *, dies: bool = False
-    ) -> dict[str, bytes]:
+    ) -> dict[str, Any]:
         regions: dict[str, list[bytes]] = defaultdict(list)
         for row in self._sorted(end, now, shuffle):
             regions[row["region"]].append(row["parcel"])
@@ -133,16 +142,17 @@ class Shell:
         if shuffle:
             shuffle.shuffle(keys)
             keys = keys[: shuffle.randint(0, len(keys))] if dies else keys
-        stored: dict[str, bytes] = {}
+        stored: dict[str, Any] = {}
         for key in keys:
             name, parcels = self.settings.by_key[key].name, regions[key]
             if shuffle:
                 shuffle.shuffle(parcels)
-            step = Step(self.settings, name, self.stored.get(name), parcels, self.batch)
+            pieces, kept = self.pieces(name, self.stored.get(name))
+            step = Step(self.settings, name, pieces, parcels, self.batch)
             for record in step.records():
                 self.topics[record.topic].append(Record(now, record.key, record.value, record.headers))
-            if (new := step.close()) is not None:
-                stored[name] = new
+            if step.close():
+                stored[name] = kept()
         return stored
 
     def _sorted(self, end: dict[str, int], now: int, shuffle: random.Random | None) -> list[dict[str, Any]]:
@@ -175,15 +185,15 @@ class Shell:
 
     def tables(self) -> dict[str, list[dict[str, Any]]]:
         """Rows without repeats, as the archive writes them; frames must come without a gap."""
-        marks: dict[str, int] = defaultdict(int)
+        marks: dict[tuple[int, str], int] = defaultdict(int)
         rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for record in self.topic("records"):
             frame = read(record.value)
             assert isinstance(frame, Frame)
-            content = frame.content
-            if content.number > marks[content.channel]:
-                assert content.number == marks[content.channel] + 1
-                marks[content.channel] = content.number
+            content, channel = frame.content, (frame.content.epoch, frame.content.channel)
+            if content.number > marks[channel]:
+                assert content.number == marks[channel] + 1
+                marks[channel] = content.number
                 part = rows_of(frame)
                 assert isinstance(part, Rows)
                 rows[part.table] += table_of(part.stream).to_pylist()
@@ -196,9 +206,17 @@ class Shell:
         part = self.settings.part_of[broker]
         return self.open(part.name, self.stored.get(part.name)).region
 
-    def open(self, name: str, stored: bytes | None) -> Store:
+    def pieces(self, name: str, stored: Any) -> tuple[Pieces, Callable[[], Any]]:
+        """A copy of the pieces of a region, and a function that returns them as they are stored."""
+        if self.settings.state == "map":
+            values = dict(stored or {})
+            return Sliced(values, SLICE), lambda: values
+        pieces = {} if stored is None else from_row(stored, name)
+        return pieces, lambda: to_row(pieces)
+
+    def open(self, name: str, stored: Any) -> Store:
         setups = self.settings.config.setups(self.settings.part_of[name].brokers)
-        return Store.open(stored, name, setups, self.settings.epoch, None)
+        return Store.open(self.pieces(name, stored)[0], name, setups, self.settings.epoch, None)
 
     def check(self) -> None:
         """Every rule holds in every region, and rule (H) between regions that have nothing under way."""

@@ -31,7 +31,7 @@ from state.routing import region as machine
 from state.space import timestamp_text
 from state.storage.tables import REGION, TABLES, made_columns
 from state.strategies import negative_approx
-from streaming import sources
+from streaming import shim, sources
 from streaming import step as stage
 from streaming.schemas import MOST_ARROW, read_parcel
 from streaming.settings import Spread, settle
@@ -566,6 +566,14 @@ def test_no_record_is_taken_later_than_its_batch_began() -> None:
     assert shell.region("b0").clock < 10**7
 
 
+def test_a_worker_holds_its_region_between_batches() -> None:
+    shell = Shell(LINE, regions=1)
+    for k in range(3):
+        shell.send(subscribe("b0", f"s{k}"))
+        shell.run_batch()
+    assert stage.HELD.counts == {"new": 1, "hit": 2}
+
+
 def test_a_tick_that_ends_nothing_writes_nothing_and_leaves_the_region_as_it_is_stored() -> None:
     shell = Shell(LINE)
     shell.send(subscribe("b0", "s1"))
@@ -578,7 +586,7 @@ def test_a_tick_that_ends_nothing_writes_nothing_and_leaves_the_region_as_it_is_
     before[shell.settings.topics.control] = 1
     assert {topic: len(records) for topic, records in shell.topics.items()} == before
     assert shell.stored == stored
-    again = Step(shell.settings, "b0", shell.stored["b0"], [], shell.batch)
+    again = Step(shell.settings, "b0", shell.pieces("b0", shell.stored["b0"])[0], [], shell.batch)
     assert again._store.opened == "hit" and again._store.region.clock == clock
 
 
@@ -867,12 +875,12 @@ def test_the_function_for_spark_takes_every_frame_and_keeps_its_state(monkeypatc
     """Several frames of parcels in, several frames of records out, and the state of one batch is that of the next."""
     monkeypatch.setattr(stage, "MOST_OUTPUT", 1)
     shell, state = Shell(LINE, regions=1), Kept()
-    take, key = stage.step(shell.settings), (shell.settings.parts[0].key,)
+    take, key = shim.on_row(shell.settings), (shell.settings.parts[0].key,)
     written: list[dict[str, Any]] = []
     for batch, history in enumerate(
         ([subscribe("b0", "s1"), subscribe("b2", "s2", client="bob"), publish("b1", "p1")], [publish("b2", "p2")])
     ):
-        monkeypatch.setattr(stage, "batch_number", lambda batch=batch: batch)
+        monkeypatch.setattr(shim, "batch_number", lambda batch=batch: batch)
         parcels = []
         for event in history:
             shell.send(event)
@@ -968,7 +976,7 @@ def test_letters_go_to_the_partition_of_their_channel() -> None:
     assert sorted(shell.settings.links.values()) == [0, 0, 1, 2]
     shell.send(subscribe("b1", "s"))
     [row] = shell._sorted({t: len(shell.topics[t]) for t in shell._inputs()}, shell.clock, None)
-    letters = [r for r in Step(shell.settings, "b1", None, [row["parcel"]], 0).records() if r.topic.endswith("links")]
+    letters = [r for r in Step(shell.settings, "b1", {}, [row["parcel"]], 0).records() if r.topic.endswith("links")]
     assert [(r.key.decode(), r.partition) for r in letters] == [
         (c, shell.settings.links[c]) for c in ("b1>b0", "b1>b2")
     ]
@@ -985,7 +993,7 @@ def test_deliveries_go_to_the_partition_of_their_client() -> None:
     shell.send(publish("b0", "p"))
     found: list[stage.Record] = []
     parcels = [row["parcel"] for row in shell._sorted({t: len(shell.topics[t]) for t in shell._inputs()}, 10**9, None)]
-    found += Step(shell.settings, "b0", None, parcels, 0).records()
+    found += Step(shell.settings, "b0", {}, parcels, 0).records()
     for record in found:
         wanted = (murmur2(record.key) & 0x7FFFFFFF) % 5 if record.topic.endswith("deliveries") else 3
         assert record.partition == wanted

@@ -22,7 +22,8 @@ from state.routing.region import Region
 from state.storage import store as module
 from state.storage.codec import encode
 from state.storage.sealed import MAGIC, seal, unseal
-from state.storage.store import Head, Held, Setups, Store, Stored, from_row, to_row
+from state.storage.sliced import Sliced
+from state.storage.store import HEAD, LOG, Head, Held, Setups, Store, from_row, to_row
 from state.strategies import negative_approx
 from tests.core.histories import config_text, configs, events
 from tests.core.overlay import spread_out
@@ -80,6 +81,15 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     spread_out(monkeypatch)
 
 
+def pieces_in(row: bytes | None) -> dict[str, bytes]:
+    """The pieces of the region `all`, from a row, or none where nothing is stored."""
+    return {} if row is None else from_row(row, "all")
+
+
+def log_in(pieces: dict[str, bytes]) -> dict[str, bytes]:
+    return {key: piece for key, piece in pieces.items() if key.startswith(LOG)}
+
+
 @settings(max_examples=20)
 @given(st.data())
 def test_any_mixture_of_workers_and_snapshots_is_the_same_region(data: st.DataObject) -> None:
@@ -98,22 +108,23 @@ def test_any_mixture_of_workers_and_snapshots_is_the_same_region(data: st.DataOb
             plain.delivered += 1
             for attempt in data.draw(st.sampled_from(["x", "x", "hx", "cx"])):
                 held = data.draw(st.sampled_from([*workers, Held()]))
-                store = held.open(stored, "all", setups, 1, number)
+                pieces = pieces_in(stored)
+                store = held.open(pieces, "all", setups, 1, number)
                 if attempt == "h":  # fails half-way
                     store.region.take(arrivals[: len(arrivals) // 2], number)
                     continue
                 assert said(store.region.take(arrivals, number)) == expected
                 store.region.records.frame("rows", b"", number)
                 store.region.delivered += 1
-                closed = store.close()
+                store.save()
                 held.keep(store, number)
                 if attempt == "x":  # otherwise the bytes were lost
-                    stored = closed
+                    stored = to_row(pieces)
             plain.log = []
             assert whole(store.region) == whole(plain)
             store.region.check()
             if data.draw(st.integers(0, 3)) == 0:
-                assert whole(Store.open(stored, "all", setups, 1).region) == whole(plain)
+                assert whole(Store.open(pieces_in(stored), "all", setups, 1).region) == whole(plain)
 
 
 # Two regions
@@ -146,10 +157,12 @@ def test_regions_that_are_stored_after_every_batch_equal_regions_that_never_are(
         for name, setups in sides.items():
             fresh = [arrival_of(config, event, number)] if event is not None and event["broker"] in setups else []
             arrivals = [*post[name], *fresh]
-            store = held.open(stored[name], name, setups, 1, number)
+            pieces = pieces_in(stored[name])
+            store = held.open(pieces, name, setups, 1, number)
             outcome = store.region.take(arrivals, number)
             assert said(outcome) == said(plain[name].take(arrivals, number))
-            stored[name] = store.close()
+            store.save()
+            stored[name] = to_row(pieces)
             plain[name].log = []
             if data.draw(st.booleans()):
                 held.keep(store, number)
@@ -158,7 +171,7 @@ def test_regions_that_are_stored_after_every_batch_equal_regions_that_never_are(
             other = "east" if name == "west" else "west"
             sent[other] += letters(outcome, number)
             again = list(post[name])  # letters that Kafka repeats change nothing
-            assert not Store.open(stored[name], name, setups, 1).region.take(again, number).letters
+            assert not Store.open(pieces_in(stored[name]), name, setups, 1).region.take(again, number).letters
         post = sent
 
 
@@ -176,9 +189,11 @@ def subscribe(broker: str, number: int) -> Arrival:
 
 
 def after(stored: bytes | None, *arrivals: Arrival, held: Store | None = None) -> tuple[bytes, Store]:
-    store = Store.open(stored, "all", SETUPS, 1, held)
+    pieces = pieces_in(stored)
+    store = Store.open(pieces, "all", SETUPS, 1, held)
     store.region.take(arrivals)
-    return store.close(), store
+    store.save()
+    return to_row(pieces), store
 
 
 def versions(store: Store) -> dict[str, tuple[int, int]]:
@@ -189,7 +204,7 @@ def test_a_region_begins_from_nothing() -> None:
     stored, store = after(None)
     assert store.opened == "new" and versions(store) == {"b0": (0, 0), "b1": (0, 0), "b2": (0, 0)}
     assert len(store.region.brokers["b0"].subscriptions) == 0
-    again = Store.open(stored, "all", SETUPS, 1)
+    again = Store.open(pieces_in(stored), "all", SETUPS, 1)
     assert again.opened == "decode" and whole(again.region) == whole(store.region)
 
 
@@ -209,15 +224,15 @@ def test_brokers_take_snapshots_independently(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(module, "FEWEST_INPUTS", 5)
     stored, store = renewals(None, 6)
     assert versions(store) == {"b0": (6, 6), "b1": (1, 0), "b2": (1, 0)}
-    assert whole(Store.open(stored, "all", SETUPS, 1).region) == whole(store.region)
+    assert whole(Store.open(pieces_in(stored), "all", SETUPS, 1).region) == whole(store.region)
 
 
 def test_chunks_that_every_broker_has_a_later_snapshot_of_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first chunk is needed by b1 and b2; the last stays for workers that are one batch behind."""
     monkeypatch.setattr(module, "FEWEST_INPUTS", 5)
     stored, store = renewals(None, 6)
-    assert [chunk.versions["b0"] for chunk, _ in store._log] == [(0, 1), (5, 6)]
-    assert len(from_row(stored, "all").log) == 2
+    assert [chunk.versions["b0"] for chunk in store._log] == [(0, 1), (5, 6)]
+    assert len(log_in(pieces_in(stored))) == 2
 
 
 def test_a_quiet_broker_does_not_hold_back_the_log_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,8 +253,8 @@ def test_batches_without_inputs_write_no_chunk() -> None:
     stored, store = after(None, subscribe("b0", 1))
     publication = arrival_of(CONFIG, {"kind": "publish", "broker": "b2", "id": "p", "at": AT}, 9, 9)
     again, other = after(stored, publication, held=store)
-    assert other.opened == "hit" and from_row(again, "all").log == from_row(stored, "all").log
-    assert Store.open(again, "all", SETUPS, 1).region.clock == 9
+    assert other.opened == "hit" and log_in(pieces_in(again)) == log_in(pieces_in(stored))
+    assert Store.open(pieces_in(again), "all", SETUPS, 1).region.clock == 9
 
 
 AT = {"x": 5, "y": 5, "colour": "red"}
@@ -249,9 +264,9 @@ def test_a_worker_that_is_behind_catches_up() -> None:
     stored, held = after(None, subscribe("b0", 1))
     for number in range(2, 5):
         stored, _ = after(stored, subscribe("b1", number))
-    caught = Store.open(stored, "all", SETUPS, 1, held)
+    caught = Store.open(pieces_in(stored), "all", SETUPS, 1, held)
     assert caught is held and caught.opened == "catch-up"
-    assert whole(caught.region) == whole(Store.open(stored, "all", SETUPS, 1).region)
+    assert whole(caught.region) == whole(Store.open(pieces_in(stored), "all", SETUPS, 1).region)
 
 
 def test_a_worker_that_is_too_far_behind_decodes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,7 +275,7 @@ def test_a_worker_that_is_too_far_behind_decodes(monkeypatch: pytest.MonkeyPatch
     stored, held = after(None, subscribe("b0", 1))
     for number in range(2, 5):
         stored, last = after(stored, subscribe("b1", number))
-    opened = Store.open(stored, "all", SETUPS, 1, held)
+    opened = Store.open(pieces_in(stored), "all", SETUPS, 1, held)
     assert opened is not held and opened.opened == "decode"
     assert whole(opened.region) == whole(last.region)
 
@@ -268,8 +283,8 @@ def test_a_worker_that_is_too_far_behind_decodes(monkeypatch: pytest.MonkeyPatch
 def test_a_worker_that_failed_half_way_is_not_trusted() -> None:
     """Its region has taken steps that were never stored, or stopped in the middle of one."""
     stored, held = after(None, subscribe("b0", 1))
-    Store.open(stored, "all", SETUPS, 1, held).region.take([subscribe("b0", 2)])
-    opened = Store.open(stored, "all", SETUPS, 1, held)
+    Store.open(pieces_in(stored), "all", SETUPS, 1, held).region.take([subscribe("b0", 2)])
+    opened = Store.open(pieces_in(stored), "all", SETUPS, 1, held)
     assert opened.opened == "decode" and len(opened.region.brokers["b0"].subscriptions) == 1
 
 
@@ -285,7 +300,7 @@ def test_a_worker_with_another_history_is_not_trusted() -> None:
     begun, _ = after(None)
     one, _ = after(begun, subscribe("b0", 1))
     _, other = after(begun, subscribe("b0", 2))
-    opened = Store.open(one, "all", SETUPS, 1, other)
+    opened = Store.open(pieces_in(one), "all", SETUPS, 1, other)
     assert opened is not other and [row.name.id for row in opened.region.brokers["b0"].subscriptions] == ["s1"]
 
 
@@ -295,12 +310,12 @@ def test_a_log_that_lacks_a_chunk_is_refused(cut: slice, says: str) -> None:
     stored, _ = after(None)
     for number in range(3):
         stored, _ = after(stored, subscribe("b0", number))
-    row = from_row(stored, "all")
-    head = unseal(row.head, Head, module.FORMAT, {}, "all")
+    pieces = pieces_in(stored)
+    head = unseal(pieces[HEAD], Head, module.FORMAT, {}, "all")
     assert len(head.log) == 3
     short = msgspec.structs.replace(head, log=head.log[cut])
     with pytest.raises(StateError, match=f"{says}.*Remedy"):
-        Store.open(to_row(Stored(seal(short, module.FORMAT), row.log[cut], row.parts)), "all", SETUPS, 1)
+        Store.open(pieces | {HEAD: seal(short, module.FORMAT)}, "all", SETUPS, 1)
 
 
 def test_a_worker_that_is_behind_also_unlearns_a_command() -> None:
@@ -310,51 +325,86 @@ def test_a_worker_that_is_behind_also_unlearns_a_command() -> None:
     stored, held = after(None, subscribe("b0", 1), pruned)
     assert any(link.override for link in held.region.brokers["b1"].links.values())
     stored, _ = after(stored, configured, subscribe("b0", 2))
-    caught = Store.open(stored, "all", SETUPS, 1, held)
+    caught = Store.open(pieces_in(stored), "all", SETUPS, 1, held)
     assert caught.opened == "catch-up"
     assert not any(link.override for broker in caught.region.brokers.values() for link in broker.links.values())
-    assert whole(caught.region) == whole(Store.open(stored, "all", SETUPS, 1).region)
+    assert whole(caught.region) == whole(Store.open(pieces_in(stored), "all", SETUPS, 1).region)
 
 
 def test_a_region_is_not_stored_in_the_middle_of_a_step() -> None:
-    store = Store.open(None, "all", SETUPS, 1)
+    store = Store.open(pieces_in(None), "all", SETUPS, 1)
     store.region.feed(subscribe("b0", 1), 0)
     with pytest.raises(InvariantError, match="all is stored while messages wait"):
-        store.close()
+        store.save()
 
 
 def test_sizes_are_those_of_what_is_stored() -> None:
     stored, store = after(None, subscribe("b0", 1))
-    head, log, parts = from_row(stored, "all")
-    expected = {key: len(part) for key, part in parts.items()} | {"head": len(head), "log": sum(map(len, log))}
+    pieces = pieces_in(stored)
+    expected = {key: len(piece) for key, piece in pieces.items() if not key.startswith(".")}
+    expected |= {"head": len(pieces[HEAD]), "log": sum(map(len, log_in(pieces).values()))}
     assert store.sizes == expected and set(expected) > {"b1/b0", "b1/b2", "b1/.ledger", "b1/.subscriptions"}
 
 
 class Reads(dict[str, bytes]):
-    """Parts somewhere else, that say what is read and written."""
+    """Pieces somewhere else, that say what is read and written; chunks as `.log/`."""
 
-    def __init__(self, parts: dict[str, bytes]) -> None:
-        super().__init__(parts)
+    def __init__(self, pieces: dict[str, bytes]) -> None:
+        super().__init__(pieces)
         self.touched: Counter[str] = Counter()
 
+    def _touch(self, how: str, key: str) -> None:
+        self.touched[f"{how} {LOG if key.startswith(LOG) else key}"] += 1
+
     def get(self, key: str, default: Any = None) -> Any:
-        self.touched[f"get {key}"] += 1
+        self._touch("get", key)
         return super().get(key, default)
 
-    def __setitem__(self, key: str, part: bytes) -> None:
-        self.touched[f"put {key}"] += 1
-        super().__setitem__(key, part)
+    def __setitem__(self, key: str, piece: bytes) -> None:
+        self._touch("put", key)
+        super().__setitem__(key, piece)
+
+    def __delitem__(self, key: str) -> None:
+        self._touch("del", key)
+        super().__delitem__(key)
 
 
-def test_parts_are_read_and_written_only_where_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_are_read_and_written_only_where_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FEWEST_INPUTS", 5)
     stored, store = renewals(None, 5)
-    parts = Reads(dict(from_row(stored, "all").parts))
-    opened = Store.load(from_row(stored, "all")._replace(parts=parts), "all", SETUPS, 1, store)
-    assert opened.opened == "hit" and not parts.touched
+    pieces = Reads(pieces_in(stored))
+    opened = Store.open(pieces, "all", SETUPS, 1, store)
+    assert opened.opened == "hit" and pieces.touched == Counter(["get .head"])
     opened.region.take([arrival_of(CONFIG, EVENT, 5, 5)])
     opened.save()
-    assert parts.touched == Counter(["put b0/.subscriptions", "put b0/.ledger", "put b0/b1"])
+    parts = ["put b0/.subscriptions", "put b0/.ledger", "put b0/b1"]
+    assert pieces.touched == Counter(["get .head", "put .log/", *parts, *4 * ["del .log/"], "put .head"])
+
+
+# In a map of small values
+
+
+@given(st.dictionaries(st.sampled_from("abc"), st.lists(st.binary(max_size=40), min_size=1)), st.integers(1, 9))
+def test_pieces_in_slices_are_the_same_pieces(written: dict[str, list[bytes]], size: int) -> None:
+    """Whatever is written over what; nothing is left of what was longer, or is deleted."""
+    values: dict[str, bytes] = {}
+    sliced = Sliced(values, size)
+    for key, versions in written.items():
+        for piece in versions:
+            sliced[key] = piece
+            assert sliced.get(key) == piece
+    assert all(sliced.get(key) == (written[key][-1] if key in written else None) for key in "abc")
+    assert len(values) == sum(max(1, -(-len(versions[-1]) // size)) for versions in written.values())
+    for key in written:
+        del sliced[key]
+    assert not values
+
+
+def test_a_piece_that_lacks_a_slice_is_missing() -> None:
+    values: dict[str, bytes] = {}
+    Sliced(values, 2)["a"] = b"12345"
+    del values["a#1"]
+    assert Sliced(values, 2).get("a") is None
 
 
 # What a worker holds
@@ -362,14 +412,14 @@ def test_parts_are_read_and_written_only_where_needed(monkeypatch: pytest.Monkey
 
 def test_a_region_that_is_held_keeps_no_bytes_of_its_parts() -> None:
     _, store = after(None, subscribe("b0", 1))
-    assert store._listed and not store._parts
+    assert store._listed and not store._pieces
 
 
 def test_regions_that_were_not_seen_for_long_are_evicted() -> None:
     held = Held(unseen=3)
     for name, batch in (("one", 1), ("two", 2), ("two", 3), ("two", 4), ("two", 5)):
-        store = held.open(None, name, SETUPS, 1, batch)
-        store.close()
+        store = held.open(pieces_in(None), name, SETUPS, 1, batch)
+        store.save()
         held.keep(store, batch)
         assert len(held) == (1 if (name, batch) in (("one", 1), ("two", 5)) else 2)
 
@@ -378,9 +428,11 @@ def test_hits_catch_ups_and_decodes_are_counted() -> None:
     one, two = Held(), Held()
     stored: bytes | None = None
     for batch, worker in enumerate([one, one, two, one, two]):
-        store = worker.open(stored, "all", SETUPS, 1, batch)
+        pieces = pieces_in(stored)
+        store = worker.open(pieces, "all", SETUPS, 1, batch)
         store.region.take([subscribe("b0", batch)])
-        stored = store.close()
+        store.save()
+        stored = to_row(pieces)
         worker.keep(store, batch)
     assert one.counts == {"new": 1, "hit": 1, "catch-up": 1} and two.counts == {"decode": 1, "catch-up": 1}
 
@@ -388,16 +440,16 @@ def test_hits_catch_ups_and_decodes_are_counted() -> None:
 def test_a_store_whose_batch_failed_is_not_held() -> None:
     held = Held()
     stored, _ = after(None, subscribe("b0", 1))
-    held.keep(held.open(stored, "all", SETUPS, 1, 1), 1)  # never closed: not used either
-    held.open(stored, "all", SETUPS, 1, 2)
+    held.keep(held.open(pieces_in(stored), "all", SETUPS, 1, 1), 1)  # never closed: not used either
+    held.open(pieces_in(stored), "all", SETUPS, 1, 2)
     assert held.counts == {"decode": 2} and len(held) == 0
 
 
 def test_another_epoch_or_region_is_held_by_itself() -> None:
     held = Held()
     for name, epoch in (("all", 1), ("all", 2), ("other", 1)):
-        store = held.open(None, name, SETUPS, epoch, 1)
-        store.close()
+        store = held.open(pieces_in(None), name, SETUPS, epoch, 1)
+        store.save()
         held.keep(store, 1)
     assert len(held) == 3
 
@@ -414,24 +466,23 @@ def row() -> bytes:
 
 def test_damaged_state_is_refused(row: bytes) -> None:
     """Each kind of place: the row, its head, a chunk, a part."""
-    head, log, parts = from_row(row, "all")
-    flipped = bytes([log[0][-1] ^ 1])
-    wrong = {
+    pieces = pieces_in(row)
+    (first, chunk), (second, other) = log_in(pieces).items()
+    short = msgspec.msgpack.encode([pieces[HEAD], [other], {}])
+    wrong: dict[str, bytes] = {
         "region all is damaged": row[:-5],
         "region all is damaged: .*decode": row.replace(b"b1/b2", b"b1/b\xff"),
         "does not begin as state of Lacuna": b"",
-        "region all is damaged: decompression error": to_row(from_row(row, "all")._replace(head=head[:-3])),
-        "the log has 1 chunks, not 2": to_row(from_row(row, "all")._replace(log=log[1:])),
-        "chunk 1 of the log": to_row(from_row(row, "all")._replace(log=[log[0][:-1] + flipped, *log[1:]])),
-        "chunk 1": to_row(from_row(row, "all")._replace(log=log[::-1])),
-        "part b1/b2, is damaged: it is not": to_row(from_row(row, "all")._replace(parts=dict(parts) | {"b1/b2": b"?"})),
-        "part b1/b2, is damaged: it is missing": to_row(
-            from_row(row, "all")._replace(parts={key: part for key, part in parts.items() if key != "b1/b2"})
-        ),
+        "region all is damaged: decompression error": to_row(pieces | {HEAD: pieces[HEAD][:-3]}),
+        "the log has 1 chunks, not 2": row[: len(MAGIC) + 1] + short,
+        "chunk 1 of the log is not": to_row(pieces | {first: chunk[:-1] + bytes([chunk[-1] ^ 1])}),
+        "chunk 1 of the log": to_row(pieces | {first: other, second: chunk}),
+        "part b1/b2, is damaged: it is not": to_row(pieces | {"b1/b2": b"?"}),
+        "part b1/b2, is damaged: it is missing": to_row({key: pieces[key] for key in pieces if key != "b1/b2"}),
     }
     for message, stored in wrong.items():
         with pytest.raises(StateError, match=message) as raised:
-            Store.open(stored, "all", SETUPS, 1)
+            Store.open(pieces_in(stored), "all", SETUPS, 1)
         assert "Remedy" in str(raised.value) and "region all" in str(raised.value)
 
 
@@ -445,45 +496,45 @@ def test_any_damage_is_noticed(row: bytes, data: st.DataObject) -> None:
     else:
         blob[data.draw(st.integers(0, len(blob) - 1))] ^= data.draw(st.integers(1, 255))
     try:
-        survived = Store.open(bytes(blob), "all", SETUPS, 1)
+        survived = Store.open(pieces_in(bytes(blob)), "all", SETUPS, 1)
     except StateError:
         return
-    assert whole(survived.region) == whole(Store.open(row, "all", SETUPS, 1).region)
+    assert whole(survived.region) == whole(Store.open(pieces_in(row), "all", SETUPS, 1).region)
 
 
 def test_unknown_formats_are_refused(row: bytes) -> None:
     of_row = row[: len(MAGIC)] + b"\x09" + row[len(MAGIC) + 1 :]
-    head = from_row(row, "all").head
-    of_head = to_row(from_row(row, "all")._replace(head=head[: len(MAGIC)] + b"\x09" + head[len(MAGIC) + 1 :]))
+    head = pieces_in(row)[HEAD]
+    of_head = to_row(pieces_in(row) | {HEAD: head[: len(MAGIC)] + b"\x09" + head[len(MAGIC) + 1 :]})
     for stored in (of_row, of_head):
         with pytest.raises(StateError, match=r"region all has version 9 .*Remedy"):
-            Store.open(stored, "all", SETUPS, 1)
+            Store.open(pieces_in(stored), "all", SETUPS, 1)
 
 
 def test_state_of_something_else_is_refused(row: bytes) -> None:
     with pytest.raises(StateError, match="belongs to the region all, not to other"):
-        Store.open(row, "other", SETUPS, 1)
+        Store.open(pieces_in(row), "other", SETUPS, 1)
     with pytest.raises(StateError, match="belongs to the epoch 1, not to 2"):
-        Store.open(row, "all", SETUPS, 2)
+        Store.open(pieces_in(row), "all", SETUPS, 2)
     with pytest.raises(StateError, match="another configuration"):
-        Store.open(row, "all", {"b0": SETUPS["b0"]}, 1)
+        Store.open(pieces_in(row), "all", {"b0": SETUPS["b0"]}, 1)
 
 
 def test_the_order_of_brokers_and_links_is_no_part_of_the_configuration(row: bytes) -> None:
     turned = {name: dict(reversed(links.items())) for name, links in reversed(SETUPS.items())}
-    opened = Store.open(row, "all", turned, 1)
-    assert whole(opened.region) == whole(Store.open(row, "all", SETUPS, 1).region)
+    opened = Store.open(pieces_in(row), "all", turned, 1)
+    assert whole(opened.region) == whole(Store.open(pieces_in(row), "all", SETUPS, 1).region)
 
 
 def test_another_configuration_is_refused_and_shown_even_if_the_region_is_held() -> None:
     stored, held = after(None, subscribe("b0", 1))
     other = setups_of(parse(config_text([("b0", "b1"), ("b1", "b2")], '"flood"')))
     with pytest.raises(StateError, match=r"(?s)b0 was written for another configuration.*union.*flood.*Remedy"):
-        Store.open(stored, "all", other, 1, held)
+        Store.open(pieces_in(stored), "all", other, 1, held)
 
 
 def test_a_migrated_head_is_read(row: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is added to the head comes last, with a default; more than that takes a migration."""
     monkeypatch.setattr(module, "FORMAT", 2)
     monkeypatch.setattr(module, "MIGRATIONS", {1: lambda payload: payload})
-    assert Store.open(row, "all", SETUPS, 1).opened == "decode"
+    assert Store.open(pieces_in(row), "all", SETUPS, 1).opened == "decode"

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from state.protocol.arrivals import RANKS, Arrival, Channel
 from state.protocol.frame import Frame, Letter, letter_of, read
 from streaming.life import Folder, stored_of
-from streaming.whole import CHANNEL, DRAINED, Whole
+from streaming.whole import DRAINED, NEW, Whole
 from tests.core.histories import configs, events
 from tests.core.shell import Record, Shell, forget
 from tests.core.test_shell import LINE, expected, publish, some_cut, subscribe
@@ -130,6 +130,7 @@ def drained(old: Shell, new: Shell) -> Whole:
     regions = [old.region(part.name) for part in old.settings.parts]
     sent = {sender.channel: sender.number for region in regions for sender in region.senders.values()}
     whole = Whole(new.settings, regions)
+    whole.record(decisions=True)
     whole.take(letters(old), DRAINED, letters_before=old.batch)
     assert all(sent[channel] == number for channel, number in whole.received.items())
     return whole
@@ -164,7 +165,7 @@ def test_a_prologue_has_a_channel_of_its_own() -> None:
     whole = Whole(shell.settings)
     whole.feed(taken(shell, "subscribe"))
     frames = [read(sent.value) for sent in whole.sent]
-    assert [f.content.channel for f in frames if isinstance(f, Frame)] == [CHANNEL] * len(frames)
+    assert [f.content.channel for f in frames if isinstance(f, Frame)] == [NEW] * len(frames)
     assert [f.content.number for f in frames if isinstance(f, Frame)] == list(range(1, len(frames) + 1))
     assert {f.content.epoch for f in frames if isinstance(f, Frame)} == {5}
     assert {sent.topic for sent in whole.sent} == {"records"}
