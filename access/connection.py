@@ -32,6 +32,16 @@ were measured without the package crc32c, when compressing first also saved on c
 logging.getLogger("kafka").addHandler(logging.NullHandler())
 
 
+def hash_of(key: bytes) -> int:
+    """Return the hash by which Kafka's clients choose the partition of a key."""
+    return int(murmur2(key) & 0x7FFFFFFF)
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """Return the partition of a topic in which Kafka's clients put a key."""
+    return hash_of(key) % partitions
+
+
 class KeyPartitioner(DefaultPartitioner):  # type: ignore[misc]
     """Kafka's own choice of a partition for a key, remembered: keys are brokers, few, and hashing is slow in Python."""
 
@@ -42,7 +52,7 @@ class KeyPartitioner(DefaultPartitioner):  # type: ignore[misc]
         partitions = sorted(cluster.partitions_for_topic(topic))
         found = self._hashes.get(serialized_key)
         if found is None:
-            found = self._hashes[serialized_key] = murmur2(serialized_key) & 0x7FFFFFFF
+            found = self._hashes[serialized_key] = hash_of(serialized_key)
         return int(partitions[found % len(partitions)])
 
 

@@ -17,7 +17,7 @@ from kafka.errors import KafkaError
 from access import DEADLINE
 from access.connection import connect_consumer, connect_producer
 from access.errors import KafkaFailed, Unreachable, failed
-from state.protocol.control import Beat, Claim, Life, Prefix, Record, fold, write
+from state.protocol.control import Beat, Claim, Declined, Life, Prefix, Record, fold, write
 from state.protocol.topics import Topics
 
 REFRESH = 5.0
@@ -83,7 +83,7 @@ class ControlLog:
             raise failed(self._bootstrap, self._deadline, error) from None
         return {part.partition: end for part, end in ends.items()}
 
-    def append(self, key: str, value: Claim | Life | Beat) -> int:
+    def append(self, key: str, value: Claim | Life | Beat | Declined) -> int:
         """Append a record. Return its offset when Kafka has confirmed it."""
         try:
             if self._producer is None:

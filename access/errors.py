@@ -19,6 +19,7 @@ from typing import Any
 from kafka.errors import (
     ClusterAuthorizationFailedError,
     GroupAuthorizationFailedError,
+    IllegalSaslStateError,
     KafkaConnectionError,
     MessageSizeTooLargeError,
     RecordListTooLargeError,
@@ -32,6 +33,7 @@ from state.errors import LacunaError
 from state.protocol.security import security_of
 
 AUTHORIZATION = (TopicAuthorizationFailedError, GroupAuthorizationFailedError, ClusterAuthorizationFailedError)
+LOGIN = (SaslAuthenticationFailedError, UnsupportedSaslMechanismError, IllegalSaslStateError)
 
 
 class KafkaFailed(LacunaError):
@@ -39,12 +41,14 @@ class KafkaFailed(LacunaError):
 
 
 class Unreachable(KafkaFailed):
-    """No Kafka answers."""
+    """No Kafka answers. `closed` says that something there took connections and closed them."""
 
-    def __init__(self, bootstrap: str, deadline: float) -> None:
+    def __init__(self, bootstrap: str, deadline: float, *, closed: bool = False) -> None:
+        other = " What listens there closes connections, as a Kafka does that asks for TLS or SASL." if closed else ""
+        also = ", or give it security" if closed else ""
         super().__init__(
-            f"kafka.bootstrap = {bootstrap!r}: no Kafka answered there within {deadline:g} s. "
-            "Remedy: start Kafka, or correct bootstrap in [kafka]."
+            f"kafka.bootstrap = {bootstrap!r}: no Kafka answered there within {deadline:g} s.{other} "
+            f"Remedy: start Kafka, or correct bootstrap in [kafka]{also}."
         )
 
 
@@ -80,11 +84,11 @@ def failed(bootstrap: str, deadline: float, *causes: BaseException) -> KafkaFail
             return NotAdmitted(bootstrap, f"no encrypted connection is accepted: {why}")
         if isinstance(cause, AUTHORIZATION):
             return NotAllowed(bootstrap, cause)
-    refused = any(isinstance(cause, SaslAuthenticationFailedError | UnsupportedSaslMechanismError) for cause in found)
+    refused = any(isinstance(cause, LOGIN) for cause in found)
     closed = any("socket disconnected" in cause.args for cause in found if isinstance(cause, KafkaConnectionError))
     if refused or (closed and security_of(bootstrap).logs_in):
         return NotAdmitted(bootstrap, "Kafka does not accept the user, the password or the mechanism")
-    return Unreachable(bootstrap, deadline)
+    return Unreachable(bootstrap, deadline, closed=closed)
 
 
 def _chain(cause: BaseException) -> Iterator[BaseException]:

@@ -39,7 +39,7 @@ ROLES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "gateway": {
         "Describe": (*EVENTS, "deliveries", "notices", "control"),
         "Write": EVENTS,
-        "Read": ("deliveries", "notices", "control"),
+        "Read": ("subscribe", "unsubscribe", "deliveries", "notices", "control"),
     },
 }
 """The operations of each role, and the topics that each is for. A `lacuna run` without `--only` is a router; it may do

@@ -3,10 +3,11 @@
     security ──▶ python_options   kafka-python: producers, consumers, admin
              └─▶ spark_options    Spark's sources and sinks: the Java client
 
-Secrets are read from their file or variable each time a connection of Python's is opened, so a rotated one is taken up
-with the next connection. Spark never gets a secret: its options hold a reference (`${dir:FOLDER:FILE}`) that the Java
-client resolves itself, so nothing of it is in Spark's configuration, plans or logs. A running query keeps the secret
-that it began with until it is started again.
+Python's clients read passwords, tokens and certificates from their files each time they open a connection, so a rotated
+one is taken up by itself. Spark never gets a secret: its options hold a reference (`${dir:FOLDER:FILE}`) that the Java
+client resolves itself, so nothing of it is in Spark's configuration, plans or logs. A Java client keeps what it began
+with, and Spark keeps clients for later queries with the same options. So the options hold a stamp of the files too: a
+query that is started after a rotation gets new clients (`streaming.rotation`).
 
 Both clients fail in ways that do not name the cause, and the Java one only in the middle of a batch. So `check` looks
 at every file first: each fault that was met is one message with its remedy.
@@ -14,19 +15,22 @@ at every file first: each fault that was met is one message with its remedy.
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import re
 import ssl
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from kafka.net.sasl import get_sasl_mechanism, register_sasl_mechanism
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from state.errors import ConfigError
-from state.protocol.security import TOKENS, WHERE, Security
+from state.protocol.security import PASSWORDS, TOKENS, WHERE, Security
 
 JAAS = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -39,6 +43,8 @@ PROVIDERS = {
     "dir": "org.apache.kafka.common.config.provider.DirectoryConfigProvider",
     "env": "org.apache.kafka.common.config.provider.EnvVarConfigProvider",
 }
+STAMP = "lacuna.secrets.stamp"
+"""A key that Kafka's clients do not know, and ignore."""
 CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.S)
 UNQUOTABLE = ('"', "\\", "\n", "\r")
 """Java reads the password inside quotation marks."""
@@ -54,8 +60,80 @@ class TokenFile(AbstractTokenProvider):  # type: ignore[misc]
         self._path = path
 
     def token(self) -> str:
-        """Return the token as it is now."""
-        return _text_in("token_file", self._path)
+        """Return the token as it is now. Java's clients ignore white space around it, and so does this."""
+        return _text_in("token_file", self._path).strip()
+
+
+class Password:
+    """A password that is read for every login. While it cannot be read, it is what it was."""
+
+    def __init__(self, security: Security) -> None:
+        self._security, self._last = security, password_of(security)
+
+    def now(self) -> str:
+        """Return the password as it is now."""
+        with suppress(ConfigError):
+            self._last = password_of(self._security)
+        return self._last
+
+
+def _reading_again(mechanism: type[Any]) -> type[Any]:
+    """Return a mechanism of kafka-python, made for each connection, that asks a `Password` for its text."""
+
+    class Reading(mechanism):  # type: ignore[misc]
+        def __init__(self, **config: Any) -> None:
+            given = config.get("sasl_plain_password")
+            super().__init__(**config | ({"sasl_plain_password": given.now()} if isinstance(given, Password) else {}))
+
+    return Reading
+
+
+for _name in PASSWORDS:
+    register_sasl_mechanism(_name, _reading_again(get_sasl_mechanism(_name)), overwrite=True)
+
+
+class Encryption(ssl.SSLContext):
+    """How Python encrypts connections, with the certificates that are in the files when a connection is opened.
+
+    Certificates of authorities are added, and none is taken away, until the process ends.
+    """
+
+    _security: Security
+    _stamp: str
+
+    def load(self, security: Security) -> None:
+        """Load the certificates. Raises `ConfigError` if a file cannot be used for that."""
+        self._security, self._stamp = security, stamp(security)
+        if security.ca_file is None:
+            self.load_default_certs()
+        else:
+            with _faults("ca_file", security.ca_file, "it holds no certificate in PEM"):
+                self.load_verify_locations(security.ca_file)
+        if security.cert_file is not None:
+            rule = "key and certificate are not both in it, or do not fit together"
+            with _faults("cert_file", security.cert_file, rule):
+                self.load_cert_chain(security.cert_file)
+
+    def wrap_socket(self, *args: Any, **options: Any) -> ssl.SSLSocket:
+        """Encrypt a new connection. Files that cannot be used now, as in the middle of a rotation, are left out."""
+        if stamp(self._security) != self._stamp:
+            with suppress(ConfigError):
+                self.load(self._security)
+        return super().wrap_socket(*args, **options)
+
+
+def stamp(security: Security) -> str:
+    """Return which versions of the files there are: another text after each rotation, without anything of a secret."""
+    files = (security.password_file, security.token_file, security.cert_file, security.ca_file)
+    return "-".join(_version(path) for path in files if path is not None)
+
+
+def _version(path: str) -> str:
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return "none"
+    return f"{found.st_mtime_ns:x}.{found.st_ino:x}"
 
 
 def python_options(security: Security) -> dict[str, Any]:
@@ -64,13 +142,13 @@ def python_options(security: Security) -> dict[str, Any]:
         return {}
     options: dict[str, Any] = {"security_protocol": security.protocol}
     if security.encrypts:
-        options |= {"ssl_context": tls_context(security)}
+        options |= {"ssl_context": encryption(security)}
     if security.logs_in:
         options["sasl_mechanism"] = security.mechanism
     if security.token_file is not None:
         options["sasl_oauth_token_provider"] = TokenFile(security.token_file)
     elif security.logs_in:
-        options |= {"sasl_plain_username": security.username, "sasl_plain_password": password_of(security)}
+        options |= {"sasl_plain_username": security.username, "sasl_plain_password": Password(security)}
     return options
 
 
@@ -78,7 +156,7 @@ def spark_options(security: Security) -> dict[str, str]:
     """Return the options of Spark's sources and sinks, without any secret."""
     if security == Security():
         return {}
-    options = {"security.protocol": security.protocol}
+    options = {"security.protocol": security.protocol, STAMP: stamp(security)}
     for kind, path in (("truststore", security.ca_file), ("keystore", security.cert_file)):
         if path is not None:
             options |= {f"ssl.{kind}.type": "PEM", f"ssl.{kind}.location": str(Path(path).resolve())}
@@ -91,7 +169,7 @@ def _login(security: Security) -> dict[str, str]:
     module = JAAS[str(security.mechanism)]
     if security.token_file is not None:
         return {
-            "sasl.jaas.config": f"{module} required;",
+            "sasl.jaas.config": f'{module} required stamp="{stamp(security)}";',  # one login is kept for each text
             "sasl.oauthbearer.token.endpoint.url": Path(security.token_file).resolve().as_uri(),
             "sasl.login.callback.handler.class": TOKEN_HANDLER,
         }
@@ -108,17 +186,12 @@ def _login(security: Security) -> dict[str, str]:
     }
 
 
-def tls_context(security: Security) -> ssl.SSLContext:
+def encryption(security: Security) -> Encryption:
     """Return how Python encrypts connections. Raises `ConfigError` if a file cannot be used for that."""
-    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if security.ca_file is not None:
-        with _faults("ca_file", security.ca_file, "it holds no certificate in PEM"):
-            context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=security.ca_file)
-    if security.cert_file is not None:
-        with _faults("cert_file", security.cert_file, "key and certificate are not both in it, or do not fit together"):
-            context.load_cert_chain(security.cert_file)
-    return context
+    made = Encryption(ssl.PROTOCOL_TLS_CLIENT)
+    made.minimum_version = ssl.TLSVersion.TLSv1_2
+    made.load(security)
+    return made
 
 
 def password_of(security: Security) -> str:
@@ -140,13 +213,13 @@ def check(security: Security) -> None:
     if security.encrypts:
         if security.cert_file is not None:
             _check_key(security.cert_file)
-        tls_context(security)
+        encryption(security)
         for file, moment in expiries(security).items():
             if moment <= datetime.now(UTC).timestamp():
                 rule = f"a certificate in it has expired on {datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M} UTC"
                 raise ConfigError(WHERE, file, rule, "put a certificate there that is valid, and start again")
     if security.token_file is not None:
-        _text_in("token_file", security.token_file)
+        _check_token(TokenFile(security.token_file).token(), security.token_file)
     elif security.logs_in:
         _check_password(password_of(security), security)
 
@@ -162,6 +235,22 @@ def _check_password(password: str, security: Security) -> None:
     if any(sign in password for sign in UNQUOTABLE):
         rule = "the password contains a quotation mark, a backslash or a line break, which Java's clients cannot take"
         raise ConfigError(f"{WHERE}.{key}", place, rule, "choose another password")
+
+
+def _check_token(token: str, path: str) -> None:
+    """Refuse what Java's clients refuse, or Kafka without a word. The signature is for Kafka to check."""
+    where = f"{WHERE}.token_file"
+    if not token:
+        raise ConfigError(where, path, "it is empty", "put the token there")
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))
+        expires = float(claims["exp"])
+    except (IndexError, KeyError, TypeError, ValueError):
+        rule = "it holds no token of three parts (a JWT) that says when it expires"
+        raise ConfigError(where, path, rule, "put the token there, and nothing else") from None
+    if expires <= datetime.now(UTC).timestamp():
+        rule = f"its token has expired on {datetime.fromtimestamp(expires, UTC):%Y-%m-%d %H:%M} UTC"
+        raise ConfigError(where, path, rule, "put a token there that is valid, and start again")
 
 
 def _check_key(path: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import Any
 
@@ -14,6 +14,7 @@ from access import DEADLINE
 from access.connection import connect_consumer
 from access.errors import Unreachable, failed
 from access.offsets import Partition, Span
+from state.protocol.arrivals import RANKS
 
 FIRST_LOOK = 100
 """Records of each partition that are read at first."""
@@ -43,6 +44,21 @@ def records_between(bootstrap: str, spans: Mapping[Partition, Span], deadline: f
 
 def _position(consumer: Any, part: TopicPartition, deadline: float) -> int:
     return int(consumer.position(part, timeout_ms=round(deadline * 1000)))
+
+
+def in_order(records: Iterable[Any]) -> list[tuple[int, Any]]:
+    """Return records of the router's topics in the order in which it takes them, each with its time in microseconds.
+
+    Within a partition times do not go back, as those of arrivals do not.
+    """
+    latest: dict[tuple[str, int], int] = {}
+    found = []
+    for record in records:
+        where = (record.topic, record.partition)
+        latest[where] = max(latest.get(where, 0), record.timestamp * 1000)
+        rank = RANKS[record.topic.rpartition(".")[2]]
+        found.append((latest[where], rank, record.partition, record.offset, record))
+    return [(one[0], one[4]) for one in sorted(found, key=lambda one: one[:4])]
 
 
 def last_records(

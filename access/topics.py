@@ -1,4 +1,4 @@
-"""The topics of a system in Kafka: creating them, and comparing them with what Lacuna needs.
+"""The topics of a system in Kafka: creating them, and comparing them with what Lacuna needs and the operator asks for.
 
 Only the job creates topics (`ensure_topics`). Everything else asks for them (`require_topics`), so that a mistyped
 prefix is refused and creates nothing.
@@ -14,7 +14,7 @@ prefix is refused and creates nothing.
 | `records`                  | region    | 1          | for ever           | the tables can be rebuilt from it         |
 
 Keeping records for ever costs disk, and allows the tables and the state to be rebuilt from the topics. To limit the
-cost, set `retention.ms` on the topic; an operation that needs deleted records is then refused with the reason.
+cost, set `retention` in `[kafka.topics]`; an operation that needs deleted records is then refused with the reason.
 
 All topics take the broker's time (`message.timestamp.type = LogAppendTime`). With the producer's time, a producer whose
 clock is wrong changes the order of arrivals, and Kafka deletes records with old timestamps before they are read.
@@ -26,20 +26,22 @@ created.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 from kafka.admin import ConfigResource, ConfigResourceType
-from kafka.errors import KafkaError, TopicAlreadyExistsError, for_code
+from kafka.errors import KafkaError, TopicAlreadyExistsError, TopicAuthorizationFailedError, for_code
 
 from access import DEADLINE
 from access.connection import connect_admin
-from access.errors import KafkaFailed, TopicMissing, failed
+from access.errors import KafkaFailed, NotAllowed, TopicMissing, failed
 from access.offsets import topic_spans
-from state.protocol.topics import Topics
+from state.protocol.topics import Topic, Topics
 
 PAUSE = 0.1
 LARGE = 1 << 23
@@ -50,6 +52,10 @@ DELETE = BROKER_TIME | {"cleanup.policy": "delete"}
 COMPACT = BROKER_TIME | {"cleanup.policy": "compact"}
 FOR_EVER = {"retention.ms": "-1", "retention.bytes": "-1"}
 LONG = {"max.message.bytes": str(LARGE)}
+PARTITIONS = {"deliveries": 4}
+"""Partitions of topics that have more than one by default."""
+DAY_MS = 24 * 3600 * 1000
+NOTHING_ASKED: Mapping[str, Topic] = MappingProxyType({})
 SETTINGS: Mapping[str, Mapping[str, str]] = {
     "subscribe": DELETE | FOR_EVER,
     "unsubscribe": DELETE | FOR_EVER,
@@ -57,7 +63,7 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
     "links": DELETE | FOR_EVER | LONG,
     "control": COMPACT,
     "deliveries": DELETE | LONG,
-    "notices": DELETE | {"retention.ms": str(24 * 3600 * 1000)},
+    "notices": DELETE | {"retention.ms": str(DAY_MS)},
     "records": DELETE | FOR_EVER | LONG,
 }
 """The settings of each topic, by its name without the prefix."""
@@ -73,52 +79,44 @@ MEANS: Mapping[str, str] = {
 
 
 def ensure_topics(
-    bootstrap: str,
-    prefix: str,
-    *,
-    event_partitions: int = 1,
-    link_partitions: int = 1,
-    delivery_partitions: int = 4,
-    record_partitions: int = 1,
-    replication: int | None = None,
-    deadline: float = DEADLINE,
+    bootstrap: str, prefix: str, topics: Mapping[str, Topic] = NOTHING_ASKED, deadline: float = DEADLINE
 ) -> list[str]:
     """Create the missing topics and wait until all can be used. Return the names of the created ones.
 
-    `replication` is the number of copies; None is Kafka's own default.
+    `topics` says what the operator asks for, by the name without the prefix (`Kafka.wanted`).
     """
-    topics = Topics(prefix)
-    partitions = dict.fromkeys(topics.events, event_partitions) | {
-        topics.links: link_partitions,
-        topics.control: 1,
-        topics.notices: 1,
-        topics.deliveries: delivery_partitions,
-        topics.records: record_partitions,
-    }
-    wanted = {
-        topics.of(name): {
-            "num_partitions": partitions[topics.of(name)],
-            "replication_factor": -1 if replication is None else replication,
-            "configs": dict(settings_of(name, replication)),
-        }
-        for name in SETTINGS
-    }
+    names = Topics(prefix)
+    wanted = {names.of(name): _specified(name, topics.get(name, Topic())) for name in SETTINGS}
     ends = time.monotonic() + deadline
     with _admin(bootstrap, deadline) as admin:
         created = _create(admin, bootstrap, wanted, ends)
-        admin.wait_for_topics(list(topics.all), timeout_ms=max(1.0, ends - time.monotonic()) * 1000)
+        admin.wait_for_topics(list(names.all), timeout_ms=max(1.0, ends - time.monotonic()) * 1000)
     return created
 
 
-def settings_of(name: str, replication: int | None) -> Mapping[str, str]:
+def _specified(name: str, topic: Topic) -> dict[str, Any]:
+    """Return what Kafka is asked for to make a topic; -1 is its own default."""
+    return {
+        "num_partitions": topic.partitions or PARTITIONS.get(name, 1),
+        "replication_factor": topic.replication or -1,
+        "configs": dict(settings_of(name, topic)),
+    }
+
+
+def settings_of(name: str, topic: Topic) -> Mapping[str, str]:
     """Return the settings of a topic. Of several copies, all but one must confirm a record.
 
-    >>> settings_of("publish", 3)["min.insync.replicas"], settings_of("publish", 1)["min.insync.replicas"]
-    ('2', '1')
+    >>> settings_of("publish", Topic(replication=3))["min.insync.replicas"]
+    '2'
+    >>> settings_of("records", Topic(retention=7))["retention.ms"]
+    '604800000'
     """
-    if replication is None:
-        return SETTINGS[name]
-    return {**SETTINGS[name], "min.insync.replicas": str(max(1, replication - 1))}
+    settings = dict(SETTINGS[name])
+    if topic.replication is not None:
+        settings["min.insync.replicas"] = str(max(1, topic.replication - 1))
+    if topic.retention is not None:
+        settings |= FOR_EVER if math.isinf(topic.retention) else {"retention.ms": str(round(topic.retention * DAY_MS))}
+    return settings
 
 
 def require_topics(bootstrap: str, topics: Iterable[str], deadline: float = DEADLINE) -> None:
@@ -168,38 +166,44 @@ def topic_ids(bootstrap: str, prefix: str, deadline: float = DEADLINE) -> dict[s
     return {name: topic for name, topic in ids.items() if topic.strip("0-")}
 
 
-def differences(bootstrap: str, prefix: str, replication: int | None = None, deadline: float = DEADLINE) -> list[str]:
+def differences(
+    bootstrap: str, prefix: str, topics: Mapping[str, Topic] = NOTHING_ASKED, deadline: float = DEADLINE
+) -> list[str]:
     """Say in which respect topics are not as Lacuna would have made them, and what that means: a sentence each."""
-    topics = Topics(prefix)
-    resources = [ConfigResource(ConfigResourceType.TOPIC, topic) for topic in topics.all]
+    names = Topics(prefix)
+    resources = [ConfigResource(ConfigResourceType.TOPIC, topic) for topic in names.all]
     with _admin(bootstrap, deadline) as admin:
         there = admin.describe_configs(resources, config_filter="all")["topic"]
-        described = {topic["name"]: topic for topic in admin.describe_topics(list(topics.all))}
+        described = {topic["name"]: topic for topic in admin.describe_topics(list(names.all))}
     said = []
     for name in SETTINGS:
-        topic = topics.of(name)
+        topic, wanted = names.of(name), topics.get(name, Topic())
         values = {key: str(setting["value"]) for key, setting in there[topic].items()}
-        said += [f"topic {topic}: {each}" for each in _unlike(name, values, replication)]
-        said += [f"topic {topic}: {each}" for each in _few_copies(described[topic], replication)]
+        found = (*_unlike(name, values, wanted), *_unlike_in_number(described[topic]["partitions"], wanted))
+        said += [f"topic {topic}: {each}" for each in found]
     return said
 
 
-def _unlike(name: str, values: Mapping[str, str], replication: int | None) -> Iterator[str]:
-    for key, wanted in settings_of(name, replication).items():
+def _unlike(name: str, values: Mapping[str, str], wanted: Topic) -> Iterator[str]:
+    for key, value in settings_of(name, wanted).items():
         there = values.get(key)
-        if there is None or there == wanted or (key in AT_LEAST and int(there) >= int(wanted)):
+        if there is None or there == value or (key in AT_LEAST and int(there) >= int(value)):
             continue
-        yield f"{key} is {there}, not {wanted}: {MEANS[key]}"
+        yield f"{key} is {there}, not {value}: {MEANS[key]}"
 
 
 AT_LEAST = ("max.message.bytes", "min.insync.replicas")
 """Settings of which more is as good."""
 
 
-def _few_copies(topic: Mapping[str, Any], replication: int | None) -> Iterator[str]:
-    copies = min((len(part["replica_nodes"]) for part in topic["partitions"]), default=0)
-    if replication is not None and copies < replication:
-        yield f"it has {copies} copies, not {replication}: a record is lost if the machines fail that have it"
+def _unlike_in_number(partitions: Sequence[Mapping[str, Any]], wanted: Topic) -> Iterator[str]:
+    """Compare the numbers of partitions and copies with what was asked for."""
+    there, copies = len(partitions), min((len(part["replica_nodes"]) for part in partitions), default=0)
+    if wanted.partitions is not None and there != wanted.partitions:
+        means = "fewer tasks read or write it at once" if there < wanted.partitions else "Kafka takes none away again"
+        yield f"it has {there} partitions, not {wanted.partitions}: {means}"
+    if wanted.replication is not None and copies < wanted.replication:
+        yield f"it has {copies} copies, not {wanted.replication}: a record is lost if the machines fail that have it"
 
 
 @contextmanager
@@ -236,7 +240,9 @@ def _settled(topic: dict[str, Any], bootstrap: str, *, may_wait: bool) -> bool:
         return True
     if error.retriable and may_wait:
         return False
+    if error is TopicAuthorizationFailedError:
+        raise NotAllowed(bootstrap, error(topic["name"]))
     raise KafkaFailed(
         f"topic {topic['name']!r}: Kafka at {bootstrap} did not create it: {topic['error_message'] or error.__name__} "
-        "Remedy: correct prefix or replication in [kafka], or the number of partitions, or create it by hand."
+        "Remedy: correct prefix, replication or topics in [kafka], or create it by hand."
     )

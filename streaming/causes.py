@@ -8,8 +8,8 @@ A query ends with a Java exception and a chain of causes. The message is the fir
     unknown     the first line of what was said
 
 Spark names an error condition in brackets, `[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE]`, and keeps these names from
-version to version. Words in the text of a message mean nothing: they may come from anywhere. The one exception is what
-the operating system says of a disk, which Java passes on in words only.
+version to version. Words in the text of a message mean nothing: they may come from anywhere. The exceptions are what
+the operating system says of a disk, and what Spark says of Python's daemon, because they come in words only.
 
 None of these loses anything: a batch that was not committed is done again, with the same result.
 """
@@ -19,23 +19,28 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from pyspark.sql.streaming.query import StreamingQuery
+
+# Not behind a dot: Spark's classes of the state store are in a package that ends in `streaming.state`.
 OURS = re.compile(
-    r"(?:state|access|streaming|producers)\.\w+\.\w+: (.+?)(?=\n\S*\s*at |\n\tat |\n\n|\nDriver stack|\nCaused by: |$)",
+    r"(?<![\w.])(?:state|access|streaming|producers)\.\w+\.\w+: "
+    r"(.+?)(?=\n\S*\s*at |\n\tat |\n\n|\nDriver stack|\nCaused by: |$)",
     re.S,
 )
 LASTING = re.compile(r"state\.errors\.(?:StateError|InvariantError|ConfigError): ")
 """Errors of ours that stay when a query is started again."""
-CONDITION = re.compile(r"\[([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)(?:\.[A-Z0-9_]+)*\]")
+CONDITION = re.compile(r"\[([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)((?:\.[A-Z0-9_]+)*)\]")
 CLASS = re.compile(r"\b(?:[a-z][\w$]*\.)+([A-Z][\w$]*(?:Exception|Error|Failure))\b")
 
+MOST_CAUSES = 10
 AGAIN = "Remedy: the job can be started again, nothing is lost; if it stops there again, report this message"
 
 
 class Known(NamedTuple):
     """Something that Spark, Kafka or the disk says, and what that means here.
 
-    `conditions` are Spark's error conditions, `classes` Java exceptions, `words` the operating system's. What is
-    `passing` may be over at the next attempt.
+    `conditions` are Spark's error conditions, with or without the more exact one behind the dot, `classes` Java
+    exceptions, `words` the operating system's. What is `passing` may be over at the next attempt.
     """
 
     cause: str
@@ -45,6 +50,20 @@ class Known(NamedTuple):
     words: tuple[str, ...] = ()
     passing: bool = False
 
+
+AWAY = Known(
+    "Kafka does not answer",
+    "see that it runs and can be reached: a running job goes on by itself, and nothing is lost",
+    classes=("TimeoutException", "DisconnectException", "BrokerNotAvailableException", "NetworkException"),
+    passing=True,
+)
+REFUSED = Known(
+    "Kafka does not accept the user, the password or a certificate",
+    "correct security in [kafka], or the files that it names; a job that ran already goes on by itself, another one "
+    "is to be started again: nothing is lost",
+    classes=("SaslAuthenticationException", "SslAuthenticationException"),
+    passing=True,
+)
 
 KNOWN = (
     Known(
@@ -57,6 +76,7 @@ KNOWN = (
     Known(
         "the lake or the checkpoint cannot be written",
         "let this user write there, and start again: nothing is lost",
+        conditions=("CANNOT_LOAD_STATE_STORE.FAILED_TO_GET_CHANGELOG_WRITER",),
         classes=("AccessDeniedException", "AccessControlException"),
         words=("Read-only file system", "Permission denied"),
         passing=True,
@@ -78,12 +98,7 @@ KNOWN = (
         classes=("TopicAuthorizationException", "GroupAuthorizationException", "ClusterAuthorizationException"),
         passing=True,
     ),
-    Known(
-        "Kafka does not accept the user, the password or a certificate",
-        "correct security in [kafka], or the files that it names, and start again: nothing is lost",
-        classes=("SaslAuthenticationException", "SslAuthenticationException"),
-        passing=True,
-    ),
+    REFUSED,
     Known(
         "Kafka refuses a record because of its size",
         "raise max.message.bytes of the topics links, deliveries and records to 8388608, and start again: nothing is "
@@ -112,20 +127,31 @@ KNOWN = (
             "STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA",
         ),
     ),
-    Known(
-        "Kafka does not answer",
-        "see that it runs and can be reached, and start again: nothing is lost",
-        classes=("TimeoutException", "DisconnectException", "BrokerNotAvailableException", "NetworkException"),
-        passing=True,
-    ),
+    AWAY,
     Known(
         "a worker died, perhaps for lack of memory",
         "give it more (--memory, spark.executor.memory), and start again: nothing is lost. The batch that was planned "
         "is done again as it was planned; --max-records makes the next ones smaller",
         classes=("OutOfMemoryError", "ExecutorLostFailure", "ExecutorDeadException", "EOFException"),
+        words=("EOFException occurred while reading the port number from pyspark.daemon",),
         passing=True,
     ),
 )
+
+
+def said_of(query: StreamingQuery) -> str | None:
+    """Return the text of the exception of a query, and the classes, conditions and texts of its causes."""
+    failure = query.exception()
+    return None if failure is None else "\n".join([str(failure), *_causes(query)])
+
+
+def _causes(query: StreamingQuery) -> list[str]:
+    found: list[str] = []
+    cause = query._jsq.exception().get().getCause()
+    while cause is not None and len(found) < MOST_CAUSES:
+        found.append(f"Caused by: {cause.toString()}")
+        cause = cause.getCause()
+    return found
 
 
 def cause_in(text: str) -> str:
@@ -155,6 +181,15 @@ def is_passing(text: str) -> bool:
     return known is None or known.passing
 
 
+def is_of(text: str, *causes: Known) -> bool:
+    """Return whether a query died of one of these causes.
+
+    >>> is_of("org.apache.kafka.common.errors.TimeoutException: listNodes", AWAY, REFUSED), is_of("Killed", AWAY)
+    (True, False)
+    """
+    return not OURS.search(text) and _known(text) in causes
+
+
 def is_loss(text: str) -> bool:
     """Return whether a query died because records that it had not read are gone.
 
@@ -166,7 +201,8 @@ def is_loss(text: str) -> bool:
 
 
 def _known(text: str) -> Known | None:
-    conditions, classes = set(CONDITION.findall(text)), set(CLASS.findall(text))
+    conditions = {given for name, exact in CONDITION.findall(text) for given in (name, name + exact)}
+    classes = set(CLASS.findall(text))
     for known in KNOWN:
         named = conditions.intersection(known.conditions) or classes.intersection(known.classes)
         if named or any(words in text for words in known.words):

@@ -62,9 +62,7 @@ def answers(watch: Watch) -> dict[str, Callable[[], Answer]]:
     """Return what is answered at each path."""
     return {
         "/healthz": lambda: _verdict(watch.alive, "ok", "the main loop does not move"),
-        "/readyz": lambda: _verdict(
-            watch.ready, "ready", "; ".join(watch.reasons.values()) or "the first batch is not done"
-        ),
+        "/readyz": lambda: _verdict(watch.ready, "ready", _hindrances(watch)),
         "/status": lambda: Answer(200, JSON, json.dumps(watch.status()) + "\n"),
         "/metrics": lambda: Answer(200, CONTENT_TYPE, text_of(watch.metrics())),
     }

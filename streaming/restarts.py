@@ -4,9 +4,10 @@
                          ▲                     │ dies
                          └──a longer pause─────┘
 
-The archive is run in this way. The router needs nothing of it, and the records topic keeps what is not archived yet, so
-a lake that is away for an hour costs an hour of delay. A failure that another attempt cannot mend (rows are lost, the
-tables are not the archive's) stops the job.
+Both queries are run in this way. The router needs nothing of the archive, and the records topic keeps what is not
+archived yet, so a lake that is away for an hour costs an hour of delay. The router is started again only after Kafka
+was away, or did not accept it for a while. A failure that another attempt cannot mend (rows are lost, the tables are
+not the archive's) stops the job.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ LONGEST_PAUSE = 300.0
 
 class Running(Protocol):
     """A query as far as this module looks at it."""
+
+    def stop(self) -> None:
+        """End it."""
 
     @property
     def isActive(self) -> bool:  # noqa: N802 - Spark's name
@@ -59,8 +63,10 @@ class Restarted(Generic[Q]):
         death_of: Callable[[Q], Death],
         has_progress: Callable[[Q], bool],
         say: Callable[[str], None],
+        longest: float = LONGEST_PAUSE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._longest = longest
         self._name, self._start, self._death_of = name, start, death_of
         self._has_progress, self._say, self._clock = has_progress, say, clock
         self.query = start()
@@ -80,9 +86,19 @@ class Restarted(Generic[Q]):
             self.degraded, self._pause = None, FIRST_PAUSE
             self._say(f"the {self._name} works again")
 
+    def renew(self) -> None:
+        """Stop the query if it runs, and start it again at once."""
+        if self.query.isActive:
+            self.query.stop()
+        self._due = None
+        self._start_again()
+
     def _try_again(self) -> None:
         self._due = None
         self.restarts += 1
+        self._start_again()
+
+    def _start_again(self) -> None:
         try:
             self.query = self._start()
         except LacunaError as error:
@@ -96,7 +112,7 @@ class Restarted(Generic[Q]):
         self._due = self._clock() + self._pause
         self.degraded = death.cause
         self._say(f"degraded: the {self._name} is tried again in {self._pause:g} s: {death.cause}")
-        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        self._pause = min(2 * self._pause, self._longest)
 
 
 def is_passing_error(error: BaseException) -> bool:

@@ -6,7 +6,8 @@
 
     starting ──first batch──▶ healthy ◀──▶ degraded (each with its reasons)
 
-The main loop reports progress (`see`), and shows by that that it moves. A thread of its own samples Kafka and the lake
+A watch may be there before the life is known, while Kafka is waited for; then `begin_life` tells it. The main loop
+reports progress (`see`), and shows by that that it moves. A thread of its own samples Kafka and the lake
 (`sample`), so that a Kafka that does not answer holds up nothing. The HTTP threads only read.
 
 Lag in seconds is the age of the oldest sample of topic ends that a query has not reached: a lower bound of the age of
@@ -29,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from access.ends import TopicEnds
-from access.errors import KafkaFailed
+from access.errors import KafkaFailed, Unreachable
 from access.offsets import Partition
 from access.security import expiries
 from state.errors import ConfigError
@@ -95,8 +96,11 @@ class Watch:
         self.tally = Tally(settings)
         self.began = self.moved = clock()
         self.kafka_down: float | None = None
+        self._refusal: str | None = None
         self.troubles: dict[str, str] = {}
         """What else keeps the job from doing all of its work, by the query concerned."""
+        self.refused_secrets: str | None = None
+        """Why rotated secrets of Kafka are not taken up."""
         self.expiries: dict[str, float] = {}
         """The moment until which each certificate is valid, by file."""
         self._told: set[str] = set()
@@ -153,13 +157,18 @@ class Watch:
                     begin = before.get(part, max(0, starts.get(str(part[1]), 0)))
                     self._events[kind] += max(0, end - begin)
 
+    def miss_kafka(self, error: KafkaFailed) -> None:
+        """Note that Kafka does not answer, or does not accept this job, as whoever tried it has found."""
+        self.kafka_down = self.kafka_down or self._clock()
+        self._refusal = None if isinstance(error, Unreachable) else str(error)
+
     def sample(self) -> None:
         """Ask Kafka for the ends of the topics, and the lake for new rows. Never raises because of them."""
         now = self._clock()
         try:
             ends = self._kafka.read()
-        except KafkaFailed:
-            self.kafka_down = self.kafka_down or now
+        except KafkaFailed as error:
+            self.miss_kafka(error)
         else:
             self.kafka_down = None
             self._sampled(now, ends)
@@ -215,8 +224,10 @@ class Watch:
         """Why the job does not do all of its work as it should, by what is concerned."""
         now, found = self._clock(), {}
         if self.kafka_down is not None:
-            since = _hour(self.kafka_down)
-            found["kafka"] = f"Kafka at {self.settings.config.kafka.bootstrap} does not answer since {since}"
+            away = f"Kafka at {self.settings.config.kafka.bootstrap} does not answer"
+            found["kafka"] = f"{away} since {_hour(self.kafka_down)}" if self._refusal is None else self._refusal
+        if self.refused_secrets is not None:
+            found["secrets"] = f"the new secrets of Kafka are not taken up: {self.refused_secrets}"
         if not self.alive:
             found["loop"] = f"the main loop has not moved since {_hour(self.moved)}"
         with self._lock:

@@ -73,16 +73,14 @@ def security_of(bootstrap: str) -> Security:
 def read_security(given: object) -> Security:
     """Read `[kafka] security`. Raises `ConfigError` if it breaks a rule."""
     if not isinstance(given, Mapping):
-        raise ConfigError(
-            WHERE, given, "this must be a table", 'write security = { protocol = "SSL", ca_file = "..." }'
-        )
+        raise ConfigError(WHERE, None, "this must be a table", 'write security = { protocol = "SSL", ca_file = "..." }')
     known = tuple(field.name for field in fields(Security))
     for key, value in given.items():
         if key == "password":
             rule = "a secret does not stand in the configuration"
             raise ConfigError(f"{WHERE}.password", None, rule, "put it into a file, and name that: password_file")
         if key not in known:
-            raise ConfigError(f"{WHERE}.{key}", None, f"there is no such key{nearest(key, known)}", _use(known))
+            raise ConfigError(f"{WHERE}.{key}", None, f"there is no such key{nearest(key.lower(), known)}", _use(known))
         if not isinstance(value, str) or not value.strip():
             raise ConfigError(f"{WHERE}.{key}", value, "this must be a non-empty string", "put it in quotes")
     if "protocol" not in given:
@@ -95,9 +93,13 @@ def read_security(given: object) -> Security:
 def _check(security: Security, given: Mapping[str, Any]) -> None:
     """Check that what is given fits together."""
     if security.protocol not in PROTOCOLS:
-        raise ConfigError(f"{WHERE}.protocol", security.protocol, "there is no such protocol", _use(PROTOCOLS))
+        rule = f"there is no such protocol{nearest(security.protocol.upper(), PROTOCOLS)}"
+        raise ConfigError(f"{WHERE}.protocol", security.protocol, rule, _use(PROTOCOLS))
+    if security.logs_in and security.mechanism is None:
+        raise ConfigError(f"{WHERE}.mechanism", None, "SASL needs a mechanism", _use(MECHANISMS))
     if security.logs_in and security.mechanism not in MECHANISMS:
-        raise ConfigError(f"{WHERE}.mechanism", security.mechanism, "SASL needs a mechanism", _use(MECHANISMS))
+        rule = f"there is no such mechanism{nearest(str(security.mechanism).upper(), MECHANISMS)}"
+        raise ConfigError(f"{WHERE}.mechanism", security.mechanism, rule, _use(MECHANISMS))
     for key in given:
         if key not in _fitting(security):
             rule = f"it has no meaning with {security.protocol} {security.mechanism or ''}".rstrip()

@@ -1,12 +1,110 @@
-"""Topics: the names of everything that a system keeps in Kafka.
+"""Topics: the names of everything that a system keeps in Kafka, and what an operator may choose about each.
 
 All begin with the prefix of the configuration, so that several systems can share one Kafka. The names are all
 that the programs that create, write and read topics have in common.
+
+    [kafka.topics]
+    publish    = { partitions = 8, retention = 7 }      days; "forever"
+    deliveries = { partitions = 16, replication = 3 }
+
+Four things are not for an operator to choose. `control` and `notices` have one partition: commands and claims have one
+order, and notices are few. Of `control` Kafka keeps the last record of each key, and `links` holds a part of the state,
+which the router removes when it has been read.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from state.errors import ConfigError, nearest
+
+WHERE = "kafka.topics"
+TOPIC_NAMES = ("subscribe", "unsubscribe", "publish", "links", "control", "deliveries", "notices", "records")
+ONE_PARTITION = ("control", "notices")
+NO_RETENTION: Mapping[str, str] = {
+    "control": "Kafka keeps the last record of each key of it",
+    "links": "it holds a part of the state, and the router removes what was read",
+}
+FOREVER = "forever"
+MOST_COPIES = 32767
+MOST_PARTITIONS = 10_000
+MOST_DAYS = 36500
+
+
+@dataclass(frozen=True)
+class Topic:
+    """How a topic is made: its partitions, its copies, and the days for which records are kept.
+
+    None is what Lacuna, or Kafka itself, makes by default. Without an end the days are `math.inf`.
+    """
+
+    partitions: int | None = None
+    replication: int | None = None
+    retention: float | None = None
+
+
+def read_topics(given: object) -> dict[str, Topic]:
+    """Read `[kafka.topics]`. Raises `ConfigError` if it breaks a rule.
+
+    >>> read_topics({"publish": {"partitions": 8, "retention": 7}})
+    {'publish': Topic(partitions=8, replication=None, retention=7)}
+    """
+    if not isinstance(given, Mapping):
+        raise ConfigError(WHERE, given, "this must be a section", f"write it as [{WHERE}]")
+    return {name: _read_topic(name, wanted) for name, wanted in given.items()}
+
+
+def _read_topic(name: str, given: object) -> Topic:
+    where, keys = f"{WHERE}.{name}", tuple(field.name for field in fields(Topic))
+    if name not in TOPIC_NAMES:
+        raise ConfigError(
+            where, given, f"there is no such topic{nearest(name, TOPIC_NAMES)}", f"use {', '.join(TOPIC_NAMES)}"
+        )
+    if not isinstance(given, Mapping):
+        raise ConfigError(where, given, "this must be a table", f"write {name} = {{ partitions = 8 }}")
+    for key, value in given.items():
+        if key not in keys:
+            rule = f"there is no such key{nearest(key, keys)}"
+            raise ConfigError(f"{where}.{key}", value, rule, f"use {', '.join(keys)}")
+    return Topic(
+        _partitions(name, given.get("partitions")),
+        read_copies(f"{where}.replication", given.get("replication")),
+        _retention(name, given.get("retention")),
+    )
+
+
+def _partitions(name: str, given: object) -> int | None:
+    where, remedy = f"{WHERE}.{name}.partitions", "write a whole number such as 8"
+    if given is None:
+        return None
+    if type(given) is not int or not 1 <= given <= MOST_PARTITIONS:
+        raise ConfigError(where, given, f"it is a number of partitions, from 1 to {MOST_PARTITIONS:,}", remedy)
+    if name in ONE_PARTITION and given != 1:
+        raise ConfigError(where, given, "this topic has one partition", "leave it out")
+    return given
+
+
+def read_copies(where: str, given: object) -> int | None:
+    """Read the number of copies of one topic, or of all."""
+    if given is not None and (type(given) is not int or not 1 <= given <= MOST_COPIES):
+        raise ConfigError(where, given, "it is the number of copies of each topic, from 1", "write a number such as 3")
+    return given
+
+
+def _retention(name: str, given: object) -> float | None:
+    where = f"{WHERE}.{name}.retention"
+    if given is None:
+        return None
+    if name in NO_RETENTION:
+        raise ConfigError(where, given, f"it cannot be chosen: {NO_RETENTION[name]}", "leave it out")
+    if given == FOREVER:
+        return math.inf
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given <= MOST_DAYS:
+        rule = "it is the days for which records are kept, up to a hundred years"
+        raise ConfigError(where, given, rule, f'write a number such as 7, or "{FOREVER}"')
+    return given
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,11 @@ def test_our_own_message_without_a_remedy_gets_one() -> None:
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
+        (
+            "org.apache.spark.sql.execution.streaming.state.StateStoreFailedToGetChangelogWriter: "
+            "[CANNOT_LOAD_STATE_STORE.FAILED_TO_GET_CHANGELOG_WRITER] Failed to get the changelog writer",
+            "cannot be written",
+        ),
         ("[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error occurred during loading state.", "damaged"),
         ("[STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY] Cannot restart streaming query", "damaged"),
         ("Failed to read log file file:/j/offsets/3. [MALFORMED_LOG_FILE] Log file was malformed", "damaged"),
@@ -44,6 +49,7 @@ def test_our_own_message_without_a_remedy_gets_one() -> None:
         ("org.apache.kafka.common.errors.RecordTooLargeException: The message is 9000000 bytes", "its size"),
         ("org.apache.kafka.common.errors.TimeoutException: Topic not present", "does not answer"),
         ("Python worker exited unexpectedly (crashed)\nCaused by: java.io.EOFException", "a worker died"),
+        ("EOFException occurred while reading the port number from pyspark.daemon's stdout.", "a worker died"),
     ],
 )
 def test_what_spark_kafka_and_the_disk_say_is_put_in_our_words(text: str, cause: str) -> None:
@@ -66,7 +72,8 @@ def test_conditions_are_those_of_spark() -> None:
     """Every condition that is known here is one of Spark's own, so a later Spark that renames one is noticed."""
     jars = Path(pyspark.__file__).parent / "jars"
     with zipfile.ZipFile(next(jars.glob("spark-common-utils_*.jar"))) as jar:
-        conditions = set(json.loads(jar.read("error/error-conditions.json")))
+        named = json.loads(jar.read("error/error-conditions.json"))
+    conditions = {*named, *(f"{name}.{exact}" for name in named for exact in named[name].get("subClass", ()))}
     ours = {condition for known in KNOWN for condition in known.conditions}
     assert ours - conditions == {"KAFKA_DATA_LOSS"}  # in the jar of the connector
 

@@ -15,6 +15,9 @@ class Query:
         self.isActive = True
         self.done = False
 
+    def stop(self) -> None:
+        self.isActive = False
+
 
 class World:
     """A clock, what was said, and what the next starts do."""
@@ -103,3 +106,17 @@ def test_what_does_not_pass_stops_the_job() -> None:
     world.die()
     with pytest.raises(JobFailed, match="the tables are others"):
         world.after(1)
+
+
+def test_renewing_is_no_restart_and_waits_for_nothing() -> None:
+    world = World()
+    world.archive.renew()
+    assert [query.isActive for query in world.queries] == [False, True]
+    assert world.archive.restarts == 0 and world.archive.degraded is None and world.said == []
+    world.die()
+    world.archive.renew()
+    world.after(1)
+    assert len(world.queries) == 3 and world.archive.degraded is not None, "it has done nothing yet"
+    world.archive.query.done = True
+    world.archive.look()
+    assert world.archive.degraded is None

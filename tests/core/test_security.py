@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import pickle
+import shutil
+import socket
+import ssl
 import subprocess
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -14,11 +20,12 @@ from kafka.errors import (
     SaslAuthenticationFailedError,
     TopicAuthorizationFailedError,
 )
+from kafka.net.sasl import get_sasl_mechanism
 
 from access.connection import connect_admin, spark_options
 from access.errors import NotAdmitted, NotAllowed, Unreachable, failed
 from access.rights import ROLES, rights
-from access.security import TokenFile, check, expiries, password_of, python_options
+from access.security import TokenFile, check, encryption, expiries, python_options, stamp
 from lacuna.__main__ import main
 from state.config import Kafka, parse
 from state.errors import ConfigError
@@ -50,12 +57,13 @@ def openssl(*words: str) -> None:
     subprocess.run(["openssl", *words], check=True, capture_output=True)
 
 
-def certificate(days: int = 30) -> None:
-    """A certificate that signs itself, in ca.pem, and the same with its key in both.pem."""
-    asked = ("req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=x")
+def certificate(name: str = "x", days: int = 30) -> None:
+    """A certificate that signs itself, in ca.pem and in a file of its name, and the same with its key in both.pem."""
+    asked = ("req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={name}")
     openssl(*asked, "-keyout", "key.pem", "-out", "asked.csr")
     openssl("x509", "-req", "-in", "asked.csr", "-signkey", "key.pem", "-days", str(days), "-out", "ca.pem")
     Path("both.pem").write_bytes(Path("key.pem").read_bytes() + Path("ca.pem").read_bytes())
+    shutil.copy("ca.pem", f"{name}.crt")
 
 
 # reading
@@ -79,7 +87,9 @@ def test_the_address_carries_the_security_wherever_it_goes() -> None:
         ({"protocol": "SSL", "ca": "x"}, "ca", "no such key"),
         ({"protocol": "SSL", "ca_file": 5}, "ca_file", "non-empty string"),
         ({"protocol": "SASL_SSL"}, "mechanism", "SASL needs a mechanism"),
-        ({"protocol": "SASL_SSL", "mechanism": "GSSAPI"}, "mechanism", "SASL needs a mechanism"),
+        ({"protocol": "sasl_ssl"}, "protocol", r"did you mean 'SASL_SSL'\?"),
+        ({"protocol": "SASL_SSL", "mechanism": "GSSAPI"}, "mechanism", "no such mechanism"),
+        ({"protocol": "SASL_SSL", "mechanism": "scram_sha_512"}, "mechanism", r"did you mean 'SCRAM-SHA-512'\?"),
         ({"protocol": "SSL", "username": "ann"}, "username", "no meaning with SSL"),
         ({"protocol": "SASL_PLAINTEXT", "mechanism": "PLAIN", "ca_file": "x"}, "ca_file", "no meaning"),
         ({"protocol": "SASL_SSL", "mechanism": "PLAIN"}, "username", "PLAIN needs it"),
@@ -92,6 +102,25 @@ def test_the_address_carries_the_security_wherever_it_goes() -> None:
 def test_what_does_not_fit_together_is_refused(given: object, key: str, rule: str) -> None:
     with pytest.raises(ConfigError, match=rf"kafka\.(security\.)?{key}.*{rule}.*Remedy: "):
         read_security(given)
+
+
+@pytest.mark.parametrize("key", [field.name for field in fields(Security)])
+def test_each_key_is_recognised_when_it_is_mistyped(key: str) -> None:
+    for mistyped in {key[:-1], key[1:], key.replace("_", "-"), key.upper()} - {key}:
+        with pytest.raises(
+            ConfigError, match=rf"kafka\.security\.{mistyped}: .*did you mean '\w+'\?.* Remedy: use "
+        ) as raised:
+            read_security({"protocol": "SASL_SSL", mistyped: PASSWORD})
+        assert PASSWORD not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "line", ["password", "sasl_password", "pasword", "security", "security.pasword", "security.password"]
+)
+def test_a_secret_in_the_wrong_place_is_refused_and_not_repeated(line: str) -> None:
+    with pytest.raises(ConfigError, match=r"kafka\..* Remedy: ") as raised:
+        parse(f"{CONFIG.rpartition('security')[0]}{line} = '{PASSWORD}'\n")
+    assert PASSWORD not in str(raised.value)
 
 
 def test_a_password_in_the_configuration_is_refused_and_not_repeated() -> None:
@@ -107,6 +136,7 @@ def test_spark_gets_references_and_no_secret(home: Path) -> None:
     certificate()
     security = read_security(SCRAM | {"ca_file": "ca.pem", "cert_file": "both.pem"})
     options = spark_options(Kafka("a:1", security=security).bootstrap)
+    assert options.pop("kafka.lacuna.secrets.stamp") == stamp(security)
     assert options == {
         "kafka.bootstrap.servers": "a:1",
         "kafka.security.protocol": "SASL_SSL",
@@ -128,7 +158,7 @@ def test_a_password_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("KAFKA_PW", PASSWORD)
     security = Security("SASL_PLAINTEXT", "PLAIN", "ann", password_env="KAFKA_PW")
     check(security)
-    assert python_options(security)["sasl_plain_password"] == PASSWORD
+    assert python_options(security)["sasl_plain_password"].now() == PASSWORD
     jaas = spark_options(Address("a:1", security))["kafka.sasl.jaas.config"]
     assert jaas.endswith('password="${env:KAFKA_PW}";') and PASSWORD not in jaas
     monkeypatch.delenv("KAFKA_PW")
@@ -136,24 +166,87 @@ def test_a_password_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatc
         check(security)
 
 
-def test_secrets_are_read_again_for_each_connection() -> None:
-    security, tokens = Security(**SCRAM), TokenFile("token")
-    assert password_of(security) == PASSWORD
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_a_password_is_read_again_for_each_connection(mechanism: str) -> None:
+    """kafka-python makes a mechanism of its registered class for each connection, also within one client."""
+    options = python_options(Security(**SCRAM | {"mechanism": mechanism}))
+
+    def used() -> str:
+        made = get_sasl_mechanism(mechanism)(host="h", **options)
+        return str(getattr(made, "password", None) or made._scram_client.password.decode())
+
+    assert used() == PASSWORD
     Path("secret/pw").write_text("rotated")
-    assert password_of(security) == "rotated"
-    for token in ("one", "two"):
+    assert used() == "rotated"
+    Path("secret/pw").unlink()
+    assert used() == "rotated", "what was known goes on while the file is replaced"
+    assert get_sasl_mechanism("PLAIN")(host="h", sasl_plain_username="a", sasl_plain_password="b").password == "b"
+
+
+def test_a_token_is_read_again_for_each_connection() -> None:
+    tokens = TokenFile("token")
+    for token in ("one", "two\n"):
         Path("token").write_text(token)
-        assert tokens.token() == token
+        assert tokens.token() == token.strip(), "a line break is no part of a token"
+
+
+def test_certificates_are_read_again_for_each_connection() -> None:
+    """A client shows the certificate that is in its file now, and keeps the one it has while the file is broken."""
+    certificate("server")
+    shutil.copy("both.pem", "server.pem")
+    certificate("one")
+    made = encryption(Security("SSL", ca_file="ca.pem", cert_file="both.pem"))
+    assert shown_by(made, "one") == "one"
+    certificate("two")
+    assert shown_by(made, "two") == "two"
+    Path("both.pem").write_text("half a certif")
+    assert shown_by(made, "two") == "two"
+
+
+def shown_by(client: ssl.SSLContext, trusted: str) -> str:
+    """The name in the certificate that a client shows to a server that trusts the one of this name."""
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain("server.pem")
+    server.load_verify_locations(f"{trusted}.crt")
+    server.verify_mode = ssl.CERT_REQUIRED
+    client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
+    ours, theirs = socket.socketpair()
+    with ours, theirs, ThreadPoolExecutor(1) as pool:
+        seen = pool.submit(lambda: server.wrap_socket(theirs, server_side=True).getpeercert())
+        with client.wrap_socket(ours):
+            name = dict(pair[0] for pair in seen.result()["subject"])
+    return str(name["commonName"])
+
+
+def test_the_stamp_changes_with_each_file_and_tells_nothing() -> None:
+    certificate()
+    Path("token").write_text("ey")
+    security = Security("SASL_SSL", "OAUTHBEARER", token_file="token", ca_file="ca.pem", cert_file="both.pem")
+    seen = {stamp(security)}
+    for name in ("token", "ca.pem", "both.pem"):
+        Path("new").write_bytes(Path(name).read_bytes())
+        Path("new").replace(name)
+        seen.add(stamp(security))
+    Path("token").unlink()
+    assert len(seen | {stamp(security)}) == 5
+    assert stamp(Security()) == "" and PASSWORD not in stamp(Security(**SCRAM))
 
 
 def test_a_token_comes_from_its_file(home: Path) -> None:
-    Path("token").write_text("ey")
+    Path("token").write_text(f"{token(60)}\n")
     security = Security("SASL_SSL", "OAUTHBEARER", token_file="token")
     check(security)
-    assert python_options(security)["sasl_oauth_token_provider"].token() == "ey"
+    assert python_options(security)["sasl_oauth_token_provider"].token() == token(60)
     options = spark_options(Address("a:1", security))
+    assert f'required stamp="{stamp(security)}";' in options["kafka.sasl.jaas.config"]
     assert options["kafka.sasl.oauthbearer.token.endpoint.url"] == f"file://{home}/token"
     assert "username" not in options["kafka.sasl.jaas.config"]
+
+
+def token(seconds: float) -> str:
+    """A token without a signature that is valid for so long after the year 2100."""
+    claims = json.dumps({"sub": "ann", "exp": 4102444800 + seconds}).encode()
+    return f"e30.{base64.urlsafe_b64encode(claims).decode().rstrip('=')}.x"
 
 
 # what is refused before
@@ -181,6 +274,17 @@ def test_files_that_are_missing_or_hold_something_else_are_refused() -> None:
     with pytest.raises(ConfigError, match="no unencrypted private key"):
         check(Security("SSL", cert_file="ca.pem"))
     check(Security("SSL", ca_file="ca.pem", cert_file="both.pem"))
+    for content, rule in (
+        (" \n", "it is empty"),
+        (PASSWORD, "no token of three parts"),
+        (token(-9e9), "has expired on"),
+    ):
+        Path("token").write_text(content)
+        with pytest.raises(ConfigError, match=rf"token_file = 'token': .*{rule}.* Remedy") as raised:
+            check(Security("SASL_PLAINTEXT", "OAUTHBEARER", token_file="token"))
+        assert not content.strip() or content not in str(raised.value)
+    with pytest.raises(ConfigError, match=r"password_file = 'secret': .*Is a directory"):
+        check(Security("SASL_PLAINTEXT", "PLAIN", "ann", "secret"))
 
 
 def test_a_key_in_an_old_form_is_refused_with_the_command_that_converts_it() -> None:
@@ -215,7 +319,9 @@ def test_each_failure_has_its_own_message() -> None:
     assert isinstance(failed("a:1", 3, TopicAuthorizationFailedError("x.publish")), NotAllowed)
     assert isinstance(failed("a:1", 3, KafkaTimeoutError()), Unreachable)
     closed = KafkaConnectionError("socket disconnected")
-    assert isinstance(failed("a:1", 3, closed), Unreachable)
+    plain = failed("a:1", 3, closed)
+    assert isinstance(plain, Unreachable) and "or give it security" in str(plain)
+    assert "security" not in str(failed("a:1", 3, KafkaTimeoutError()))
     assert isinstance(failed(Address("a:1", Security(**SCRAM)), 3, closed, KafkaTimeoutError()), NotAdmitted)
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from access.errors import Unreachable
+from access.errors import NotAdmitted, Unreachable
 from access.offsets import Partition
 from state.errors import LacunaError
 from streaming.added import Added
@@ -122,13 +122,17 @@ def test_the_state_goes_from_starting_to_healthy_and_says_why_it_is_degraded(wor
     (news,) = world.watch.news()
     assert news.startswith("degraded: Kafka at ") and "does not answer since" in news
     assert world.watch.news() == [], "it is told once"
+    world.watch.miss_kafka(NotAdmitted("nowhere", "the password is wrong"))
+    assert "the password is wrong" in world.watch.reasons["kafka"]
     world.ends = {}
     world.sample()
     assert world.watch.news() == ["all is well again"]
     world.watch.troubles = {"archive": "the lake is away"}
     assert world.watch.status()["reasons"] == ["the archive: the lake is away"]
     assert world.watch.news() == [], "whoever starts the archive again tells it"
-    world.watch.troubles = {}
+    world.watch.troubles, world.watch.refused_secrets = {}, "it is empty"
+    assert world.watch.status()["reasons"] == ["the new secrets of Kafka are not taken up: it is empty"]
+    world.watch.refused_secrets = None
     world.end("publish", 1)
     world.sample()
     world.sample(LATE["router"] + 1)

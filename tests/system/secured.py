@@ -1,17 +1,21 @@
-"""A real Kafka with TLS, SCRAM and ACLs, and its certificates.
+"""A real Kafka with TLS, all mechanisms and ACLs, its certificates, and tokens that it accepts.
 
 INTERNAL   plain text; whoever comes in there may do everything: it makes users and rights
 CLIENT     SASL_SSL with SCRAM-SHA-512; nobody may do anything that is not granted
+NAMED      SASL_SSL with PLAIN, one user
+TOKEN      SASL_SSL with OAUTHBEARER: tokens that the key in token.key has signed
 MUTUAL     SSL; clients show a certificate
 EXPIRED    SASL_SSL, with a certificate that has expired
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
 import subprocess
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -37,6 +41,8 @@ PROTOCOLS = {
     "INTERNAL": "PLAINTEXT",
     "CONTROLLER": "PLAINTEXT",
     "CLIENT": "SASL_SSL",
+    "NAMED": "SASL_SSL",
+    "TOKEN": "SASL_SSL",
     "MUTUAL": "SSL",
     "EXPIRED": "SASL_SSL",
 }
@@ -45,6 +51,12 @@ inter.broker.listener.name=INTERNAL
 authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 super.users=User:ANONYMOUS
 sasl.enabled.mechanisms=SCRAM-SHA-512
+listener.name.named.sasl.enabled.mechanisms=PLAIN
+listener.name.named.plain.sasl.jaas.config={plain}.PlainLoginModule required user_named="{password}";
+listener.name.token.sasl.enabled.mechanisms=OAUTHBEARER
+listener.name.token.oauthbearer.sasl.jaas.config={oauth}.OAuthBearerLoginModule required;
+listener.name.token.oauthbearer.sasl.server.callback.handler.class={oauth}.OAuthBearerValidatorCallbackHandler
+listener.name.token.oauthbearer.sasl.oauthbearer.jwks.endpoint.url={keys}
 ssl.keystore.type=PEM
 ssl.truststore.type=PEM
 ssl.keystore.location=server.pem
@@ -53,11 +65,43 @@ listener.name.mutual.ssl.client.auth=required
 listener.name.expired.ssl.keystore.type=PEM
 listener.name.expired.ssl.keystore.location=expired.pem
 """
+PLAIN_PASSWORD = "pass word of named 7Qx"
 LOGIN = "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;"
 
 
 def openssl(home: Path, *words: str) -> None:
     subprocess.run(["openssl", *words], cwd=home, check=True, capture_output=True)
+
+
+def encoded(content: bytes) -> str:
+    """Base64 as tokens have it."""
+    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
+
+
+def make_signing_key(home: Path) -> None:
+    """Make token.key, and jwks.json, by which Kafka knows what it has signed."""
+    openssl(home, "genrsa", "-out", "token.key", "2048")
+    shown = subprocess.run(
+        ["openssl", "rsa", "-in", "token.key", "-noout", "-modulus"], cwd=home, check=True, capture_output=True
+    )
+    modulus = bytes.fromhex(shown.stdout.decode().strip().partition("=")[2])
+    key = {"kty": "RSA", "alg": "RS256", "use": "sig", "kid": "k1", "e": "AQAB", "n": encoded(modulus)}
+    (home / "jwks.json").write_text(json.dumps({"keys": [key]}))
+
+
+def make_token(home: Path, user: str, seconds: float = 3600) -> str:
+    """A token for a user, signed, valid for so many seconds from now."""
+    now = int(time.time())
+    claims = {"sub": user, "scope": "kafka", "iat": now - 7200, "exp": now + round(seconds)}
+    parts = [encoded(json.dumps(part).encode()) for part in ({"alg": "RS256", "kid": "k1", "typ": "JWT"}, claims)]
+    signed = subprocess.run(
+        ["openssl", "dgst", "-sha256", "-sign", "token.key"],
+        cwd=home,
+        input=".".join(parts).encode(),
+        capture_output=True,
+        check=True,
+    )
+    return ".".join([*parts, encoded(signed.stdout)])
 
 
 def make_certificates(home: Path) -> None:
@@ -80,14 +124,20 @@ class SecuredKafka:
         self.home = home
         home.mkdir()
         make_certificates(home)
+        make_signing_key(home)
         self.ports = {name: find_free() for name in PROTOCOLS}
         fetch.ensure("kafka")
         self._java, self._library = find_java().path, jars.pinned("kafka").folder
         (home / kraft.SETTINGS).write_text(self._settings())
         self._format()
-        command = kraft.broker_command(self._java, self._library, "-Dlacuna.secured")
-        with (home / "kafka.log").open("wb") as log:
-            self.process = subprocess.Popen(command, cwd=home, stdout=log, stderr=log, start_new_session=True)
+        self.start()
+
+    def start(self) -> None:
+        keys = (self.home / "jwks.json").as_uri()
+        mark = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={keys}"
+        command = kraft.broker_command(self._java, self._library, mark)
+        with (self.home / "kafka.log").open("ab") as log:
+            self.process = subprocess.Popen(command, cwd=self.home, stdout=log, stderr=log, start_new_session=True)
         wait_until(self._answers, "the secured Kafka answers", 120)
 
     def at(self, listener: str) -> str:
@@ -106,7 +156,12 @@ class SecuredKafka:
         listeners = ",".join(f"{name}://{self.at(name)}" for name in PROTOCOLS)
         protocols = ",".join(f"{name}:{protocol}" for name, protocol in PROTOCOLS.items())
         kept += [f"listeners={listeners}", f"advertised.listeners={listeners}"]
-        kept += [f"listener.security.protocol.map={protocols}", SETTINGS]
+        keys = (self.home / "jwks.json").as_uri()
+        modules = {name: f"org.apache.kafka.common.security.{name}" for name in ("plain", "oauthbearer")}
+        settings = SETTINGS.format(
+            plain=modules["plain"], oauth=modules["oauthbearer"], password=PLAIN_PASSWORD, keys=keys
+        )
+        kept += [f"listener.security.protocol.map={protocols}", settings]
         kept += [f"listener.name.{name}.scram-sha-512.{LOGIN}" for name in ("client", "expired")]
         return "\n".join(kept)
 
@@ -148,8 +203,16 @@ class SecuredKafka:
         with closing(self.admin()) as admin:
             assert not admin.create_acls(acls)["failed"]
 
-    def stop(self) -> None:
-        os.killpg(self.process.pid, signal.SIGKILL)
+    def allow_all(self, user: str, topic: str) -> None:
+        """Make a topic with which a user may do everything."""
+        rights = [(topic, operation) for operation in ("Read", "Write", "Describe")]
+        asked = [{"resource": "topic", "name": name, "operation": operation} for name, operation in rights]
+        with closing(self.admin()) as admin:
+            admin.create_topics({topic: {"num_partitions": 1, "replication_factor": 1}})
+        self.grant(json.dumps({"principal": f"User:{user}", "rights": asked}))
+
+    def stop(self, number: int = signal.SIGKILL) -> None:
+        os.killpg(self.process.pid, number)
         self.process.wait()
 
 
