@@ -1,9 +1,9 @@
 """The configuration, `lacuna.toml`, as one frozen value; every rule that it must keep is checked here, once.
 
     [space]     attributes, in order             [overlay]   brokers and links: a tree
-    [routing]   strategy, for all or per link    [kafka]     bootstrap, prefix, replication, security
+    [routing]   strategy, for all or per link    [kafka]     bootstrap, prefix, security, replication, topics
     [limits]    what one client may have         [lake]      path, checkpoint, writer, every, keep
-    [engine]    metrics_host, metrics_port
+    [engine]    metrics_host, metrics_port, state   [serve]  the gateway: address, tokens, certificate
 
 A configuration that breaks a rule is refused with one `ConfigError` that names the value, the rule and the remedy.
 Reading the file is left to the caller; here is only text to value.
@@ -14,13 +14,15 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeGuard, cast
+from dataclasses import dataclass, field, fields, replace
+from ipaddress import ip_address
+from typing import Any, Literal, TypeGuard, cast
 
 from state.errors import ConfigError, nearest
 from state.protocol.ledger import DAY, Limits
 from state.protocol.messages import LOCAL
 from state.protocol.security import Address, Security, read_security
+from state.protocol.topics import TOPIC_NAMES, Topic, read_copies, read_topics
 from state.routing.cut import Regions, cut, is_connected
 from state.routing.link import Setup
 from state.routing.rangetold import grid_of
@@ -39,23 +41,30 @@ TOO_DEEP, TOO_LONG = "it is nested too deeply", "it holds a number of more than 
 
 
 ALL_TABLES = "*"
-MOST_COPIES = 32767
 
 
 @dataclass(frozen=True)
 class Kafka:
-    """Where the topics are, how Kafka is spoken to, and in how many copies Lacuna makes topics.
+    """Where the topics are, how Kafka is spoken to, and how Lacuna makes topics.
 
-    Without `replication` there are as many as Kafka makes by default. `bootstrap` carries the security with it.
+    Without `replication` there are as many copies as Kafka makes by default. `topics` says what is other than usual
+    about each topic. `bootstrap` carries the security with it.
     """
 
     bootstrap: str = "localhost:9092"
     prefix: str = "lacuna"
     replication: int | None = None
     security: Security = Security()
+    topics: Mapping[str, Topic] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bootstrap", Address(self.bootstrap, self.security))
+
+    @property
+    def wanted(self) -> dict[str, Topic]:
+        """How each topic is to be made, by its name without the prefix."""
+        chosen = {name: self.topics.get(name, Topic()) for name in TOPIC_NAMES}
+        return {name: replace(each, replication=each.replication or self.replication) for name, each in chosen.items()}
 
 
 @dataclass(frozen=True)
@@ -85,6 +94,42 @@ class Endpoint:
 
     host: str = "127.0.0.1"
     port: int = 9464
+
+
+@dataclass(frozen=True)
+class Serve:
+    """Where the gateway listens, who may use it, and by which certificate.
+
+    `tokens_file` names the file of tokens; without it, the gateway is for this machine alone. `hosts` are the names by
+    which it is addressed, beside `host`. With `proxied`, TLS ends at a proxy before it. `job` is where the job answers,
+    if that is not this machine.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    tokens_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    hosts: tuple[str, ...] = ()
+    proxied: bool = False
+    job: str | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can reach the gateway."""
+        return is_loopback(self.host)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host is this machine, by an address that no other machine reaches.
+
+    >>> [is_loopback(host) for host in ("localhost", "127.8.0.1", "::1", "0.0.0.0", "example.org")]
+    [True, True, True, False, False]
+    """
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True)
@@ -126,7 +171,10 @@ class Config:
     kafka: Kafka = Kafka()
     lake: Lake = Lake()
     endpoint: Endpoint = Endpoint()
+    serve: Serve = Serve()
     limits: Limits = Limits()
+    state: Literal["row", "map"] = "row"
+    """How Spark keeps the state of a region: as one row of bytes, or as a map of pieces."""
     text: str = field(default="", compare=False, repr=False)
     """The TOML that this was read from, so that a life can keep it."""
 
@@ -164,7 +212,7 @@ def parse(text: str, *, routing: bool = True) -> Config:
         tables = read_toml(text)
     except ValueError as error:
         raise ConfigError("the configuration", None, f"it is not valid TOML: {error}", "correct that") from None
-    _refuse_unknown(tables, ("space", "cells", "overlay", "routing", "kafka", "lake", "engine", "limits"), "")
+    _refuse_unknown(tables, ("space", "cells", "overlay", "routing", "kafka", "lake", "engine", "serve", "limits"), "")
     overlay = _overlay(_section(tables, "overlay", required=True))
     given = _section(tables, "routing") if routing else {}
     _refuse_unknown(given, ("strategy", "links", "remember"), "routing.")
@@ -178,6 +226,8 @@ def parse(text: str, *, routing: bool = True) -> Config:
         lake=_lake(_section(tables, "lake")),
         limits=_limits(_section(tables, "limits")),
         endpoint=_endpoint(_section(tables, "engine")),
+        serve=_serve(_section(tables, "serve")),
+        state=_state(_section(tables, "engine")),
         text=text,
     )
 
@@ -217,10 +267,11 @@ def _section(tables: Mapping[str, Any], name: str, *, required: bool = False) ->
 
 
 def _refuse_unknown(table: Mapping[str, Any], known: tuple[str, ...], prefix: str) -> None:
-    for key, value in table.items():
+    """Refuse a key that does not exist, without its value: it may be a secret in the wrong place."""
+    for key in table:
         if key not in known:
             rule = f"there is no such key{nearest(key, known)}"
-            raise ConfigError(f"{prefix}{key}", value, rule, f"use {', '.join(known)}")
+            raise ConfigError(f"{prefix}{key}", None, rule, f"use {', '.join(known)}")
 
 
 # Space
@@ -492,14 +543,11 @@ def _remember(given: object) -> int:
 
 
 def _kafka(section: Mapping[str, Any]) -> Kafka:
-    _refuse_unknown(section, ("bootstrap", "prefix", "replication", "security"), "kafka.")
-    copies = section.get("replication")
-    if copies is not None and (type(copies) is not int or not 1 <= copies <= MOST_COPIES):
-        rule = "it is the number of copies of each topic, from 1"
-        raise ConfigError("kafka.replication", copies, rule, "write a whole number such as 3")
+    _refuse_unknown(section, ("bootstrap", "prefix", "replication", "security", "topics"), "kafka.")
+    copies = read_copies("kafka.replication", section.get("replication"))
     texts = {key: _text(section[key], f"kafka.{key}") for key in ("bootstrap", "prefix") if key in section}
     security = read_security(section["security"]) if "security" in section else Security()
-    kafka = Kafka(**texts, replication=copies, security=security)
+    kafka = Kafka(**texts, replication=copies, security=security, topics=read_topics(section.get("topics", {})))
     if not all(ADDRESS.fullmatch(address.strip()) for address in kafka.bootstrap.split(",")):
         rule = "it is not a list of HOST:PORT"
         raise ConfigError("kafka.bootstrap", kafka.bootstrap, rule, 'write it as "localhost:9092"')
@@ -528,12 +576,57 @@ def _limits(section: Mapping[str, Any]) -> Limits:
 
 
 def _endpoint(section: Mapping[str, Any]) -> Endpoint:
-    _refuse_unknown(section, ("metrics_host", "metrics_port"), "engine.")
+    _refuse_unknown(section, ("metrics_host", "metrics_port", "state"), "engine.")
     default = Endpoint()
     port = section.get("metrics_port", default.port)
     if type(port) is not int or not 0 <= port < 1 << 16:
         raise ConfigError("engine.metrics_port", port, "it is a port", "write a number up to 65535; 0: none")
     return Endpoint(_text(section.get("metrics_host", default.host), "engine.metrics_host"), port)
+
+
+def _serve(section: Mapping[str, Any]) -> Serve:
+    _refuse_unknown(section, tuple(field.name for field in fields(Serve)), "serve.")
+    names = ("host", "tokens_file", "cert_file", "key_file", "job")
+    texts = {key: _text(section[key], f"serve.{key}") for key in names if key in section}
+    port, hosts, proxied = section.get("port", 8080), section.get("hosts", []), section.get("proxied", False)
+    if type(port) is not int or not 0 <= port < 1 << 16:
+        raise ConfigError("serve.port", port, "it is a port", "write a number up to 65535; 0: any free one")
+    if not isinstance(hosts, list) or not all(isinstance(name, str) and name for name in hosts):
+        raise ConfigError("serve.hosts", hosts, "it lists names", 'write hosts = ["lacuna.example.org"]')
+    if not isinstance(proxied, bool):
+        raise ConfigError("serve.proxied", proxied, "it is yes or no", "write true or false")
+    serve = Serve(port=port, hosts=tuple(name.lower() for name in hosts), proxied=proxied, **texts)
+    check_serve(serve)
+    return serve
+
+
+def check_serve(serve: Serve) -> None:
+    """Check that other machines reach the gateway only with tokens, and only through TLS."""
+    if (serve.cert_file is None) != (serve.key_file is None):
+        rule = "a certificate and its key belong together"
+        raise ConfigError("serve.cert_file", serve.cert_file, rule, "name both cert_file and key_file")
+    if serve.job is not None and not serve.job.startswith(("http://", "https://")):
+        raise ConfigError("serve.job", serve.job, "it is the address of a job", 'write it as "http://HOST:9464"')
+    if serve.is_local:
+        return
+    if serve.tokens_file is None:
+        rule = "without tokens the gateway believes every client, so it listens for this machine alone"
+        raise ConfigError("serve.host", serve.host, rule, "name a tokens_file, or listen on 127.0.0.1")
+    if serve.cert_file is None and not serve.proxied:
+        rule = "tokens do not travel in plain text"
+        raise ConfigError(
+            "serve.host", serve.host, rule, "name cert_file and key_file, or write proxied = true behind a TLS proxy"
+        )
+    if serve.host in ("0.0.0.0", "::") and not serve.hosts:
+        rule = "the names by which the gateway is addressed must be known"
+        raise ConfigError("serve.hosts", None, rule, 'write hosts = ["lacuna.example.org"]')
+
+
+def _state(section: Mapping[str, Any]) -> Literal["row", "map"]:
+    given = section.get("state", "row")
+    if given in ("row", "map"):
+        return cast(Literal["row", "map"], given)
+    raise ConfigError("engine.state", given, "it is how Spark keeps the state of a region", 'write "row" or "map"')
 
 
 def _every(given: object) -> float:

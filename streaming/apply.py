@@ -24,9 +24,11 @@ wrote, and publications after the copy are delivered again in the new epoch.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from access.control import ControlLog
@@ -34,24 +36,28 @@ from access.offsets import Span
 from access.tails import records_between
 from state.config import Config, parse
 from state.errors import LacunaError, StateError
-from state.protocol.arrivals import RANKS, Arrival, Channel, merge
+from state.protocol.arrivals import RANKS, Arrival, Channel
 from state.protocol.commands import Apply
 from state.protocol.control import Offsets
 from state.protocol.events import KINDS
 from state.protocol.frame import Frame, Letter, letter_of, read
 from state.routing.carry import Inherited
 from state.routing.region import Region
-from state.storage.store import Store
+from state.storage.codec import uncollected
+from state.storage.sliced import Sliced
+from state.storage.store import Pieces, Store, from_row
 from streaming.begin import Say, announce_life, fed_from_topics, new_life
+from streaming.causes import cause_in, is_loss, said_of
 from streaming.evidence import Facts, Held, gather
 from streaming.holder import Holder
 from streaming.life import Folder, Stored, difference, differences, seed_of, words
 from streaming.pipeline import INPUTS, Engine, brief_session, router_query
 from streaming.settings import Part, Settings
-from streaming.whole import DRAINED, Whole
+from streaming.shim import MAP
+from streaming.whole import LEFT, Whole
 
 BY_TOPICS = "Remedy: lacuna apply --from topics"
-KEPT = ("partitions", "overlay.regions")
+KEPT = ("partitions", "overlay.regions", "engine.state")
 """What may differ between the configurations of two lives of which the second keeps the brokers of the first."""
 ATTEMPTS = 5
 """How often the state of a running system is read, until it is not removed meanwhile."""
@@ -96,15 +102,21 @@ def planned(config: Config, command: Apply, facts: Facts) -> Applied:
     left, held = life_to_leave(facts)
     changes = [f"life {epoch} begins from life {left}, as it was after batch {held.committed}"]
     changes += differences(held.stored.words, words(config)) if held.stored.words else []
-    if facts.last_seen(left) > held.planned:
+    lost = losses(facts, held)
+    if facts.last_seen(left) > (held.committed if lost else held.planned):
         changes.append(f"publications after batch {held.committed} are delivered again")
-    return Applied(epoch, changes + [f"lost: {each}" for each in losses(facts, held)])
+    return Applied(epoch, changes + [f"lost: {each}" for each in lost])
 
 
 def _with_subscriptions(found: Applied, what: Inherited) -> Applied:
+    return replace(found, changes=[*found.changes, *_decided_again(what)], refused=what.refused)
+
+
+def _decided_again(what: Inherited | None) -> list[str]:
+    if what is None:
+        return []
     moved = [f"{what.moved:,} subscriptions move to another broker"] if what.moved else []
-    fed = f"{len(what.requests):,} subscriptions are decided again"
-    return replace(found, changes=[*found.changes, fed, *moved], refused=what.refused)
+    return [f"{len(what.requests):,} subscriptions are decided again", *moved]
 
 
 def apply(config: Config, engine: Engine, say: Say, command: Apply) -> Applied:
@@ -137,6 +149,7 @@ class Beginning:
     say: Say
     command: Apply
     carried: Inherited | None = None
+    """What stands, as it was fed to another configuration."""
     _ahead: Whole | None = None
 
     def from_topics(self) -> Settings:
@@ -150,48 +163,52 @@ class Beginning:
         epoch, held = life_to_leave(self.facts)
         settings = new_life(self.config, self.engine, self.facts, self.command.moves)
         held = self._finished(spark, epoch, held)
-        if is_fed(self.facts, self.config, self.command):
-            whole = self._fed(spark, settings, epoch, held)
-        else:
-            whole = self._drained(spark, settings, epoch, held)
-        return self._announce(replace(settings, starts=starts_of(self.facts, held)), whole, f"apply, from life {epoch}")
+        prepare = self._fed if is_fed(self.facts, self.config, self.command) else self._drained
+        with uncollected():
+            whole = prepare(spark, settings, epoch, held)
+            starts = starts_of(self.facts, held)
+            why = "; ".join([f"apply, from life {epoch}", *_decided_again(self.carried)])
+            return self._announce(replace(settings, starts=starts), whole, why)
 
     def _fed(self, spark: SparkSession, settings: Settings, epoch: int, held: Held) -> Whole:
-        """Drain what is left, and let it go on as the new overlay, to which most of it was fed before."""
-        if self._ahead is None:
-            self.feed_ahead(spark)
-        assert self._ahead is not None and self.carried is not None
-        whole = self._drained(spark, settings, epoch, held, behind=self._ahead)
-        now = self._inherited(whole)
-        whole.become(self._ahead, self.carried, now)
-        self.carried = now
+        """Drain what is left, and let what stands in it stand in the new overlay, to which most was fed before."""
+        left = self._drained(spark, settings, epoch, held)
+        whole, before = self._ahead or Whole(settings), self.carried or Inherited()
+        self.carried = self._inherited(left)
+        whole.become(left, before, self.carried)
+        whole.record(decisions=False)
+        whole.sent += left.sent
         return whole
 
     def feed_ahead(self, spark: SparkSession) -> None:
-        """Feed what stands to the new overlay. The system may run meanwhile, so the state may be gone at any moment."""
-        for left in reversed(range(ATTEMPTS)):
-            try:
-                epoch, held = life_to_leave(self.facts)
-                settings = new_life(self.config, self.engine, self.facts, self.command.moves)
-                whole = self._drained(spark, settings, epoch, held)
-                break
-            except Exception:  # Spark and Kafka remove what belongs to this batch when later ones are committed
-                if left == 0:
-                    raise
-                self.facts = gather(self.config, self.facts.prefix, self.engine.partitions)
-        self.carried = self._inherited(whole)
-        self.say(f"deciding {len(self.carried.requests):,} subscriptions again")
-        self._ahead = whole.changed(settings, self.carried)
+        """Feed what stands to the new overlay. The system may run meanwhile."""
+        with uncollected():
+            left, settings = self._read_ahead(spark)
+            self.carried = self._inherited(left)
+            self.say(f"deciding {len(self.carried.requests):,} subscriptions again")
+            self._ahead = Whole(settings)
+            self._ahead.become(left, Inherited(), self.carried)
 
     def inherited(self, spark: SparkSession) -> Inherited:
-        """Return what stands, as it would be carried over. Nothing changes."""
-        epoch, held = life_to_leave(self.facts)
-        settings = new_life(self.config, self.engine, self.facts, self.command.moves)
-        return self._drained(spark, settings, epoch, held).inherited(self.config, self.command.moves)
+        """Return what stands, as it would be carried over. Nothing changes, and the system may run meanwhile."""
+        return self._read_ahead(spark)[0].inherited(self.config, self.command.moves)
+
+    def _read_ahead(self, spark: SparkSession, attempts: int = ATTEMPTS) -> tuple[Whole, Settings]:
+        """Drain the life as of its last committed batch, which may be removed at any moment."""
+        try:
+            epoch, held = life_to_leave(self.facts)
+            settings = new_life(self.config, self.engine, self.facts, self.command.moves)
+            return self._drained(spark, settings, epoch, held), settings
+        except Exception:  # Spark and Kafka remove what belongs to this batch when later ones are committed
+            if attempts == 1:
+                raise
+        self.facts = gather(self.config, self.facts.prefix, self.engine.partitions)
+        return self._read_ahead(spark, attempts - 1)
 
     def _inherited(self, whole: Whole) -> Inherited:
         found = whole.inherited(self.config, self.command.moves)
-        _refuse(found.refused)
+        if found.refused:
+            raise NotCarried(found.refused)
         return found
 
     def _announce(self, settings: Settings, whole: Whole | None, why: str) -> Settings:
@@ -207,7 +224,10 @@ class Beginning:
         return Folder(self.config.lake.checkpoint).settings(config, epoch, besides=KEPT)
 
     def _finished(self, spark: SparkSession, epoch: int, held: Held) -> Held:
-        """Do a batch that was planned and not committed, and return the life as it is then."""
+        """Do a batch that was planned and not committed, and return the life as it is then.
+
+        If Kafka has lost records of the batch, it cannot be done any more: the life is left as it was before.
+        """
         if held.committed == held.planned or self._is_copy(epoch, held):
             return held
         assert self.holder is not None
@@ -215,25 +235,32 @@ class Beginning:
         if self.holder.term is None:
             self.holder.claim()
         query = router_query(spark, self._left(epoch), self.engine, once=True)
-        query.awaitTermination()
-        failure = query.exception()
-        if failure is not None:
-            raise LacunaError(f"batch {held.planned} cannot be done again: {failure}. {BY_TOPICS}")
+        with suppress(StreamingQueryException):
+            query.awaitTermination()
+        failure = said_of(query)
+        if failure is not None and not is_loss(failure):
+            raise LacunaError(f"batch {held.planned} cannot be done again: {cause_in(failure)}")
         self.facts = gather(self.config, self.holder.prefix, self.engine.partitions)
         return self.facts.lives[epoch]
 
-    def _drained(
-        self, spark: SparkSession, settings: Settings, epoch: int, held: Held, behind: Whole | None = None
-    ) -> Whole:
-        """Join the regions of the life that is left, and let them take the letters under way."""
+    def _drained(self, spark: SparkSession, settings: Settings, epoch: int, held: Held) -> Whole:
+        """Join the regions of the life that is left, and let them take the letters under way.
+
+        If the life keeps its brokers, what stands is recorded before. Otherwise the new overlay decides again about
+        everything, and what the old one decided about these letters is recorded nowhere.
+        """
         left = self._left(epoch)
         regions = regions_at(spark, left, held.committed)
         sent = {s.channel: s.number for region in regions for s in region.senders.values()}
         fed = is_fed(self.facts, self.config, self.command)
-        whole = Whole(replace(settings, config=left.config) if fed else settings, regions, behind)
-        spans = _unread_letters(left, self.facts, held)
-        records = records_between(self.config.kafka.bootstrap, spans)
-        whole.take(merge(letters_of(records, left, sent, whole.clock)), DRAINED, letters_before=held.committed + 1)
+        if fed:
+            whole = Whole(replace(settings, config=left.config), regions, LEFT)
+        else:
+            whole = Whole(settings, regions)
+            whole.record(decisions=True)
+        records = records_between(self.config.kafka.bootstrap, _unread_letters(left, self.facts, held))
+        letters = letters_of(records, left, sent, whole.clock)
+        whole.drain(letters, held.committed + 1, without=("decisions",) if fed else ())
         missing = [channel for channel, number in whole.received.items() if number < sent[channel]]
         if missing:
             raise StateError(
@@ -270,11 +297,13 @@ def config_of(stored: Stored, config: Config) -> Config:
     return replace(parse(stored.toml), kafka=config.kafka, lake=config.lake)
 
 
-def _refuse(refused: list[str]) -> None:
-    """Raise what cannot be carried over; nothing has changed."""
-    if refused:
+class NotCarried(LacunaError):
+    """What cannot be carried over, in sentences; nothing has changed."""
+
+    def __init__(self, refused: list[str]) -> None:
         more = [f"... and {len(refused) - MOST_REFUSED:,} more"] if len(refused) > MOST_REFUSED else []
-        raise LacunaError("\n".join(["refused, and nothing has changed:", *refused[:MOST_REFUSED], *more]))
+        self.refused = [*refused[:MOST_REFUSED], *more]
+        super().__init__("\n".join(["refused, and nothing has changed:", *self.refused]))
 
 
 def losses(facts: Facts, held: Held) -> list[str]:
@@ -309,17 +338,32 @@ def starts_of(facts: Facts, held: Held) -> Offsets:
 
 def regions_at(spark: SparkSession, left: Settings, batch: int) -> list[Region]:
     """Return the regions of a life as of a committed batch. Those that nothing has reached yet are as they began."""
-    reader = spark.read.format("statestore").option("batchId", batch)
     spark.streams.active  # noqa: B018 - makes the coordinator of the state stores, which the reader needs
-    rows = reader.load(f"{left.folder}/router")
-    found = rows.selectExpr("key.region AS name", "value.groupState.payload AS payload").collect()
-    stored = {row["name"]: bytes(row["payload"]) for row in found}
+    reader = spark.read.format("statestore").option("batchId", batch)
+    stored = (_in_map if left.state == "map" else _in_row)(reader, left)
     return [_region(left, part, stored.get(part.key)) for part in left.parts]
 
 
-def _region(left: Settings, part: Part, stored: bytes | None) -> Region:
-    if stored is None and left.seeded:
-        stored = seed_of(left.folder, part.name)
+def _in_row(reader: Any, left: Settings) -> dict[str, Pieces]:
+    """Return the pieces of each region by its key, where each is one row."""
+    rows = reader.load(f"{left.folder}/router")
+    found = rows.selectExpr("key.region AS name", "value.groupState.payload AS payload").collect()
+    return {row["name"]: from_row(bytes(row["payload"]), left.by_key[row["name"]].name) for row in found}
+
+
+def _in_map(reader: Any, left: Settings) -> dict[str, Pieces]:
+    """Return the pieces of each region by its key, where they are the values of a map."""
+    rows = reader.option("stateVarName", MAP).load(f"{left.folder}/router")
+    found = rows.selectExpr("key.region AS name", "user_map_key.key AS piece", "user_map_value.value AS value")
+    slices: dict[str, dict[str, bytes]] = {}
+    for row in found.toLocalIterator():
+        slices.setdefault(row["name"], {})[row["piece"]] = bytes(row["value"])
+    return {name: Sliced(values) for name, values in slices.items()}
+
+
+def _region(left: Settings, part: Part, stored: Pieces | None) -> Region:
+    if stored is None:
+        stored = from_row(seed_of(left.folder, part.name), part.name) if left.seeded else {}
     return Store.open(stored, part.name, left.config.setups(part.brokers), left.epoch).region
 
 

@@ -57,6 +57,7 @@ from state.space import Space
 from state.storage.rows import from_rows, reject_row
 from state.storage.tables import TABLES
 from streaming.claims import claim, release, taken
+from streaming.earlier import bring_up
 from streaming.lake import (
     WRITERS,
     Head,
@@ -493,7 +494,7 @@ def archive_query(
     asked = stop.is_set if isinstance(stop, threading.Event) else stop
     lock = claim_archive(where)
     try:
-        prepare(settings, checkpoint)
+        prepare(settings, checkpoint, say)
         refuse_lost_records(settings, checkpoint)
         chosen = WRITERS[writer](where.lake) if isinstance(writer, str) else writer
         space = settings.config.space
@@ -547,8 +548,11 @@ def _start(spark: SparkSession, sink: DataStreamWriter, trigger: str | None) -> 
 # Before it starts
 
 
-def prepare(settings: Settings, checkpoint: str | None = None) -> None:
-    """Have the tables, and refuse what could not go well: see `lake.create_tables`, and that marks and tables agree."""
+def prepare(settings: Settings, checkpoint: str | None = None, say: Callable[[str], None] = log.warning) -> None:
+    """Have the tables, and refuse what could not go well: see `lake.create_tables`, and that marks and tables agree.
+
+    `say` hears what was done for a lake of an earlier version.
+    """
     where = places(settings, checkpoint)
     check_folder(settings.config.lake.checkpoint, "lake.checkpoint")
     finish(where.journal)
@@ -559,6 +563,7 @@ def prepare(settings: Settings, checkpoint: str | None = None) -> None:
         _refuse_rows(where)
     else:
         _refuse_older_tables(where, files, numbers[-1])
+    bring_up(where.lake, settings.config.space, say)
 
 
 def _refuse_rows(where: Places) -> None:

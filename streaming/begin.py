@@ -27,13 +27,14 @@ from state.config import Config
 from state.errors import LacunaError, StateError
 from state.protocol.control import Offsets
 from state.protocol.topics import Topics
+from state.storage.codec import uncollected
 from streaming.archive import prepare, refuse_lost_records
 from streaming.evidence import WRITTEN, Continue, Facts, Refusal, gather, verdict
 from streaming.holder import NO_ALIASES, Holder
 from streaming.life import Folder, Sent, known, stored_of
 from streaming.pipeline import INPUTS, Engine
 from streaming.settings import Settings, Spread, settle
-from streaming.whole import Whole
+from streaming.whole import NOT_AGAIN, Whole
 
 EARLIEST = -2
 """Spark's name for the first offset of a partition."""
@@ -51,8 +52,8 @@ class Begun:
 def begin(config: Config, engine: Engine, say: Say, *, router: bool = True, archive: bool = True) -> Begun:
     """Check everything, claim the prefix, and begin the first life or continue the announced one."""
     kafka = config.kafka
-    ensure_topics(kafka.bootstrap, kafka.prefix, replication=kafka.replication)
-    for each in differences(kafka.bootstrap, kafka.prefix, kafka.replication):
+    ensure_topics(kafka.bootstrap, kafka.prefix, kafka.wanted)
+    for each in differences(kafka.bootstrap, kafka.prefix, kafka.wanted):
         say(each)
     if not router:
         return Begun(known(config))
@@ -122,11 +123,17 @@ def aliases(facts: Facts, config: Config, moves: Mapping[str, str]) -> dict[str,
 def announce_life(
     holder: Holder, settings: Settings, whole: Whole | None, engine: Engine, facts: Facts, why: str
 ) -> Settings:
-    """Claim the prefix unless it is held, write the folder of a life, announce it, and send its prologue."""
+    """Claim the prefix unless it is held, write the folder of a life, announce it, and send its prologue.
+
+    A life of a version that announced none is announced before, so that readers know its records.
+    """
     config, folder = settings.config, Folder(settings.config.lake.checkpoint)
     seed, prologue = ({}, []) if whole is None else (whole.seed(), whole.sent)
     if holder.term is None:
         holder.claim()
+    for epoch, held in facts.lives.items():
+        if facts.announced is None and held.committed >= 0:
+            holder.announce(epoch, held.stored.why, {})
     folder.write(stored_of(settings, engine.partitions, why, facts.ids, seeded=bool(seed)), seed, prologue)
     holder.announce(settings.epoch, why, ends_of(config), settings.aliases)
     send_prologue(config, folder, settings.epoch)
@@ -167,8 +174,8 @@ def fed_from_topics(settings: Settings, facts: Facts, say: Say, *, force: bool) 
     """Feed the requests in the topics to the whole overlay. Return it (None: there is nothing), and the starts.
 
     They are fed up to the offsets of the last tick, where publications begin too. Without a tick they are fed to their
-    ends, and publications begin with the first that is there. Refused, without `force`, if the beginning of a topic of
-    requests is gone.
+    ends, and publications begin with the first that is there. What a ticking life has read is recorded already: of
+    that, only what stands is. Refused, without `force`, if the beginning of a topic of requests is gone.
     """
     if not force:
         _refuse_lost_requests(facts)
@@ -192,8 +199,12 @@ def fed_from_topics(settings: Settings, facts: Facts, say: Say, *, force: bool) 
     if not records:
         return None, starts
     say(f"feeding {len(records):,} subscribe and unsubscribe events from the topics, before the first publication")
-    whole = Whole(settings)
-    whole.feed(records)
+    recorded = beat is not None and bool(beat.offsets)
+    with uncollected():
+        whole = Whole(settings)
+        whole.feed(records, without=NOT_AGAIN if recorded else ())
+        if recorded:
+            whole.record(decisions=False)
     return whole, starts
 
 

@@ -1,14 +1,12 @@
 """Where Spark and Kafka put a key: their own hash functions, so that the router can choose keys and partitions itself.
 
     Spark    pmod(murmur3(key, seed 42), partitions)              a group of `applyInPandasWithState` by its string key
-    Kafka    (murmur2(key) & 0x7fffffff) % partitions             a record by its key, as every Kafka client does it
+    Kafka    (murmur2(key) & 0x7fffffff) % partitions             a record by its key: `access.connection.partition_of`
 
 Spark's Murmur3 is not the usual one: each of the last one to three bytes is mixed in as a word of its own, with sign.
 """
 
 from __future__ import annotations
-
-from kafka.partitioner.default import murmur2
 
 MASK = 0xFFFFFFFF
 SEED = 42
@@ -22,11 +20,6 @@ def spark_partition(key: str, partitions: int) -> int:
     """
     value = murmur3(key.encode())
     return (value - (1 << 32) if value >> 31 else value) % partitions
-
-
-def kafka_partition(key: bytes, partitions: int) -> int:
-    """Return the partition of a topic in which Kafka's clients put a key."""
-    return int(murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 def murmur3(data: bytes, seed: int = SEED) -> int:

@@ -30,7 +30,7 @@ from types import MappingProxyType
 from access.control import ControlLog
 from state.config import Config
 from state.errors import LacunaError
-from state.protocol.control import CLAIM, TICK, Beat, Claim, Life, Offsets, Prefix, life_key
+from state.protocol.control import CLAIM, DECLINED, TICK, Beat, Claim, Declined, Life, Offsets, Prefix, life_key
 from streaming.claims import NOTHING, claim, release
 from streaming.paths import absolute, is_local
 
@@ -123,6 +123,12 @@ class Holder:
                 raise self._held(self.prefix)
             if ticks and self.term is not None:
                 self._control.append(TICK, Beat(self.term, epoch, batch, offsets))
+
+    def decline(self, asked: int, refused: list[str]) -> None:
+        """Say that the command at this offset is not done, and why."""
+        assert self.term is not None
+        with self._alone:
+            self._control.append(f"{DECLINED}{asked}", Declined(self.term, asked, refused))
 
     def release(self, epoch: int, batch: int, offsets: Offsets) -> None:
         """Let the prefix go. The last tick says how far the router was, and that nobody need wait for the next."""

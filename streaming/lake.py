@@ -114,6 +114,7 @@ def create_tables(lake: str, space: Space) -> None:
             _create(lake, table, space)
         else:
             _add_columns(lake, table, there, space)
+            _set_comments(lake, table, there)
             _set_properties(there, lake, _properties(table))
 
 
@@ -144,6 +145,15 @@ def _add_columns(lake: str, table: str, there: DeltaTable, space: Space) -> None
     if lacking:
         with refusals("lake.path", lake):
             there.alter.add_columns(lacking)
+
+
+def _set_comments(lake: str, table: str, there: DeltaTable) -> None:
+    """Let columns say what they hold now: an earlier version may have said something else."""
+    said = {field.name: field.metadata.get("comment") for field in there.schema().fields}
+    for column in TABLES[table].columns:
+        if said.get(column.name) != column.about:
+            with refusals("lake.path", lake):
+                there.alter.set_column_metadata(column.name, {"comment": column.about})
 
 
 def allow_deletes(table: DeltaTable, lake: str, *, allowed: bool) -> None:
@@ -265,10 +275,10 @@ class Head(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """Rows of one table as an Arrow stream, and when Kafka took the record that brought them (microseconds)."""
+    """Rows of one table as an Arrow stream, and when Kafka took the record that brought them (microseconds), if any."""
 
     rows: bytes
-    written: int
+    written: int | None
 
 
 def unframe(
@@ -288,7 +298,23 @@ def unframe(
         return head._replace(fault=rows.message, foreign=True, value=record[:MOST_REFUSED]), b""
     unknown = None if rows.table in TABLES else f"it is for a table {rows.table!r}, which does not exist"
     head = head._replace(table=rows.table, rows=rows.rows, fault=unknown)
-    return head._replace(previous=content.previous, checksum=frame.checksum), rows.stream
+    return head._replace(previous=content.previous, checksum=frame.checksum), with_epoch(rows.stream, content.epoch)
+
+
+def with_epoch(stream: bytes, epoch: int) -> bytes:
+    """Return rows with the column `epoch`. A version that knew no lives wrote the epoch beside the rows alone."""
+    try:
+        with pa.ipc.open_stream(stream) as reader:
+            if "epoch" in reader.schema.names:
+                return stream
+            rows = reader.read_all()
+    except (pa.ArrowException, OSError):
+        return stream  # it is damaged, which is said where it is read
+    sink = pa.BufferOutputStream()
+    wider = rows.append_column("epoch", pa.array([epoch] * len(rows), pa.int64()))
+    with pa.ipc.new_stream(sink, wider.schema) as writer:
+        writer.write_table(wider)
+    return bytes(sink.getvalue())
 
 
 def batches(table: str, schema: pa.Schema, streams: Iterable[Stream]) -> Iterator[pa.RecordBatch]:

@@ -42,13 +42,15 @@ from state.errors import StateError
 from state.protocol.control import Offsets
 from state.routing.link import Setup
 from state.storage.codec import describe
-from streaming.paths import file_system, refusals
+from streaming.paths import absolute, file_system, refusals
 from streaming.settings import Part, Settings
 
 FILE = "life.json"
 FORMAT = 3
 FIRST_FILE, FIRST_FORMAT = "lacuna.json", 2
 """The file and the format of the version that knew no lives."""
+FIRST_IDENTITY = {"engine.state": "row"}
+"""What was not said while there was no choice."""
 SENT = "prologue.sent"
 READ = ("subscribe", "unsubscribe", "publish", "links", "control", "records")
 """The topics that the queries read."""
@@ -93,6 +95,7 @@ def identity(config: Config, partitions: int) -> dict[str, Any]:
         "prefix": config.kafka.prefix,
         "partitions": partitions,
         "overlay.regions": [list(part) for part in regions] if isinstance(regions, tuple) else regions or "auto",
+        "engine.state": config.state,
         "brokers": sorted(brokers),
     }
 
@@ -142,7 +145,7 @@ def difference(
     stored: Stored, config: Config, partitions: int | None = None, besides: Collection[str] = ()
 ) -> str | None:
     """Return in what, `besides` these, a configuration differs from the one that a life was made for; None: nothing."""
-    there = stored.identity
+    there = FIRST_IDENTITY | stored.identity
     wanted = identity(config, int(there["partitions"]) if partitions is None else partitions)
     for key in wanted:
         if key not in besides and there.get(key) != wanted[key]:
@@ -169,11 +172,16 @@ def _changed(key: str, there: Mapping[str, Any], wanted: Mapping[str, Any]) -> s
 
 
 class Folder:
-    """The lives below a checkpoint's path."""
+    """The lives below a checkpoint's path.
+
+    Folders are named as Spark needs them, with the scheme of an address (`s3a://bucket/...`); file systems know names
+    without it.
+    """
 
     def __init__(self, path: str) -> None:
-        self.path = path
-        self._system, self.root = file_system(path)
+        self.path, self.root = path, absolute(path)
+        self._system, name = file_system(path)
+        self._scheme = self.root.removesuffix(name)
 
     # reading
 
@@ -233,6 +241,7 @@ class Folder:
             stored.starts,
             stored.seeded,
             stored.aliases,
+            (FIRST_IDENTITY | stored.identity)["engine.state"],
         )
 
     def batches(self, epoch: int, log: str) -> list[int]:
@@ -275,7 +284,7 @@ class Folder:
         folder = f"{self.root}/lives/{stored.epoch}"
         self.remove(stored.epoch)
         with refusals("lake.checkpoint", self.path):
-            self._system.create_dir(f"{folder}/seed")
+            self._system.create_dir(self._name(f"{folder}/seed"))
             for region, row in seed.items():
                 self._put(f"{folder}/seed/{region}", row)
             sends = list(prologue)
@@ -290,24 +299,27 @@ class Folder:
     def remove(self, epoch: int) -> None:
         """Remove the folder of a life."""
         with refusals("lake.checkpoint", self.path), suppress(FileNotFoundError):
-            self._system.delete_dir(f"{self.root}/lives/{epoch}")
+            self._system.delete_dir(self._name(f"{self.root}/lives/{epoch}"))
 
     def _put(self, file: str, content: bytes) -> None:
         """Write a file, which appears whole or not at all."""
-        folder, _, name = file.rpartition("/")
+        folder, _, name = self._name(file).rpartition("/")
         with self._system.open_output_stream(f"{folder}/.{name}") as draft:
             draft.write(content)
-        self._system.move(f"{folder}/.{name}", file)
+        self._system.move(f"{folder}/.{name}", f"{folder}/{name}")
+
+    def _name(self, path: str) -> str:
+        return path.removeprefix(self._scheme)
 
     def _bytes(self, file: str) -> bytes:
-        with self._system.open_input_stream(file) as stream:
+        with self._system.open_input_stream(self._name(file)) as stream:
             return bytes(stream.read())
 
     def _has(self, file: str) -> bool:
-        return bool(self._system.get_file_info(file).is_file)
+        return bool(self._system.get_file_info(self._name(file)).is_file)
 
     def _names(self, folder: str) -> list[str]:
-        found = self._system.get_file_info(fs.FileSelector(folder, allow_not_found=True))
+        found = self._system.get_file_info(fs.FileSelector(self._name(folder), allow_not_found=True))
         return [info.base_name for info in found]
 
 

@@ -189,7 +189,8 @@ def next_due(settings: Settings, every_hours: float) -> datetime:
     """
     system, root = file_system(settings.config.lake.checkpoint)
     noted = system.get_file_info(f"{root}/{NOTE}").mtime
-    last = noted or system.get_file_info(f"{settings.folder}/{FILE}").mtime or datetime.now(UTC)
+    made = file_system(f"{settings.folder}/{FILE}")[1]
+    last = noted or system.get_file_info(made).mtime or datetime.now(UTC)
     return last.astimezone(UTC) + timedelta(hours=every_hours)
 
 

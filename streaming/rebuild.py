@@ -30,6 +30,7 @@ from pyspark.sql import SparkSession
 from access.offsets import topic_spans
 from state.errors import LacunaError, StateError
 from state.storage.tables import TABLES
+from streaming import earlier
 from streaming.archive import ArchiveQuery, MarkFiles, Places, archive_query, claimed, places
 from streaming.causes import cause_in
 from streaming.lake import is_vacant, open_table, table_path
@@ -74,6 +75,7 @@ def rebuild(settings: Settings, fill: Fill, *, force: bool = False, tell: Callab
         tell("reading the whole topic into new tables")
         lake = replace(settings.config.lake, path=new.lake)
         fill(replace(settings, config=replace(settings.config, lake=lake)), new.checkpoint, force)
+        earlier.fill(new.lake, settings.config.space, tell)
         rebuilt = Rebuilt(_counts(where), _counts(new), aside := _aside(where))
         tell(f"setting the old tables aside in {aside}")
         swap(where.journal, _renames(where, new, Path(aside).name))

@@ -5,8 +5,8 @@ safe; it is done between batches all the same, so that nothing has to be repeate
 the beginning of its next batch (see `archive`).
 
 Failing. A router that dies takes the job with it: the archive is stopped, and the message is that of the core where the
-core raised it, with cause and remedy, not a Java stack. An archive that dies is started again (`restarts`), unless that
-cannot help.
+core raised it, with cause and remedy, not a Java stack. Only where Kafka was away for so long that Spark gave up is it
+started again. An archive that dies is started again (`restarts`), unless that cannot help.
 
 Three threads look after Kafka. One holds the prefix by ticks (`holder`). One trims the topic `links`: letters that
 are part of the committed state are not needed any more, and Kafka keeps the others as long as it takes. One samples
@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Self
 
 from pyspark.sql import SparkSession
@@ -31,21 +32,24 @@ from state.config import Config, parse
 from state.errors import LacunaError
 from state.protocol.commands import Apply
 from state.protocol.control import Offsets
-from streaming.apply import Beginning, is_fed
+from streaming.apply import Beginning, NotCarried, is_fed
 from streaming.archive import ArchiveQuery, archive_query, stopped_on_purpose
 from streaming.begin import begin
-from streaming.causes import cause_in, is_loss, is_passing
+from streaming.causes import AWAY, REFUSED, cause_in, is_loss, is_of, is_passing, said_of
 from streaming.evidence import gather
 from streaming.holder import BEAT, Holder, PrefixHeld
 from streaming.paths import absolute
 from streaming.pipeline import INPUTS, Engine, router_query, session, stack_warning
 from streaming.restarts import Death, JobFailed, Restarted, is_passing_error
+from streaming.rotation import Rotation
 from streaming.settings import Settings
 from streaming.watch import EVERY, Watch, offsets_of
 
 BETWEEN_LOOKS = 0.2
 PATIENCE = 60.0
-MOST_CAUSES = 10
+PAUSING = "the router pauses"
+LONGEST_WITHOUT_ROUTER = 10.0
+"""Seconds between two attempts to start a router that has lost Kafka, at most."""
 
 
 Say = Callable[[str], None]
@@ -72,6 +76,7 @@ class Service:
     paused: float = 0.0
     """When the router was last stopped for a new life, by the monotonic clock."""
     _router: StreamingQuery | None = None
+    _routing: Restarted[StreamingQuery] | None = None
     _archive: Restarted[ArchiveQuery] | None = None
     _threads: list[threading.Thread] = field(default_factory=list)
     _stop: threading.Event = field(default_factory=threading.Event)
@@ -98,7 +103,14 @@ class Service:
             self.say(warning)
         if self.holder is not None:
             self.say("starting the router")
-            self._router = router_query(self._spark, self.settings, self.engine)
+            self._routing = Restarted(
+                "router",
+                self._start_router,
+                death_of=self._router_death,
+                has_progress=lambda query: query.lastProgress is not None,
+                say=self.say,
+                longest=LONGEST_WITHOUT_ROUTER,
+            )
         if self.archive:
             self.say("starting the archive")
             self._archive = Restarted(
@@ -110,6 +122,16 @@ class Service:
             )
         if self.holder is not None and self.trim_seconds > 0:
             self._keep_doing("trim", self._trim)
+
+    def _start_router(self) -> StreamingQuery:
+        assert self._spark is not None
+        self._router = router_query(self._spark, self.settings, self.engine)
+        return self._router
+
+    def _router_death(self, query: StreamingQuery) -> Death:
+        """Return why the router died. Kafka may come back, and so may its consent, if the router had it before."""
+        text = said_of(query) or ""
+        return Death(cause_of(query), is_of(text, AWAY) or (is_of(text, REFUSED) and self.watch.begun))
 
     def _start_archive(self) -> ArchiveQuery:
         assert self._spark is not None
@@ -143,17 +165,26 @@ class Service:
             return
         if self._superseded is not None:
             raise JobFailed(f"this router was succeeded by another, and stops: {self._superseded}")
-        if self._router is not None and not self._router.isActive:
-            raise JobFailed(f"the router stopped: {cause_of(self._router)}")
+        if self._routing is not None:
+            self._routing.look()
+        if self._rotation.due is not None:
+            self._renew()
         asked = None if self.holder is None else self.holder.prefix.asked
         if asked is not None and asked.offset > self._asked_before:
             self._asked_before = asked.offset
-            self._apply(asked.command)
+            refused = self._apply(asked.command)
+            if refused and self.holder is not None:
+                self.holder.decline(asked.offset, refused)
         for thread in self._threads:
             if not thread.is_alive() and self._superseded is None:
                 raise JobFailed(f"the thread {thread.name!r} ended. Remedy: start again, and report the log")
         if self._archive is not None:
             self._archive.look()
+
+    def take(self, watch: Watch) -> None:
+        """Go on with a watch that was there before this service."""
+        self._watch = watch
+        watch.begin_life(self.settings)
 
     @property
     def watch(self) -> Watch:
@@ -167,23 +198,38 @@ class Service:
         """Let the watch see how far the queries are, and say what it has found."""
         self.watch.move()
         for name, query in self._queries.items():
-            restarts = self._archive.restarts if name == "archive" and self._archive is not None else 0
-            self.watch.see(name, query.lastProgress, active=query.isActive, restarts=restarts)
-        self.watch.troubles = {} if self.degraded is None else {"archive": self.degraded}
+            self.watch.see(name, query.lastProgress, active=query.isActive, restarts=self._restarted[name].restarts)
+        self.watch.troubles = self.degraded
+        self.watch.refused_secrets = self._rotation.refused
         for news in self.watch.news():
             self.say(news)
 
     def _sample(self) -> None:
         while not self._stop.is_set():
             self.watch.sample()
+            self._rotation.look()
             self._stop.wait(EVERY)
         self.watch.close()
 
-    def _apply(self, command: Apply) -> None:
-        """Begin a new life, as a command asks for; go on with this one if that cannot be done."""
+    def _renew(self) -> None:
+        """Start the queries again, between batches, with secrets that were rotated."""
+        self.say("the secrets of Kafka have changed: the queries start again between batches")
+        self._rotation.take_up()  # first: what changes from here on is another rotation
+        if self._routing is not None:
+            _between_batches(self._routing.query)
+        for query in self._restarted.values():
+            query.renew()
+
+    def _apply(self, command: Apply) -> list[str]:
+        """Begin a new life, as a command asks for. Go on with this one if that cannot be done, and return why.
+
+        A router that dies meanwhile stays as it is, for the next look to say why.
+        """
         assert self.holder is not None and self._router is not None and self._spark is not None
+        refused: list[str] = []
+        assert self._routing is not None
         self.say(f"beginning a new life, from the {command.source}")
-        now = self.settings.config
+        now, before = self.settings.config, self.paused
         try:
             config = replace(parse(command.toml), kafka=now.kafka, lake=now.lake) if command.toml else now
             facts = gather(config, self.holder.prefix, self.engine.partitions)
@@ -191,6 +237,9 @@ class Service:
             if command.source == "state" and is_fed(facts, config, command):
                 beginning.feed_ahead(self._spark)
             _between_batches(self._router)
+            if not self._router.isActive:
+                return []
+            self.say(PAUSING)
             self.paused = time.monotonic()
             self._router.stop()
             beginning.facts = gather(config, self.holder.prefix, self.engine.partitions)
@@ -200,18 +249,28 @@ class Service:
             self.say(f"life {self.settings.epoch} begins after a pause of {time.monotonic() - self.paused:.1f} s")
         except LacunaError as error:
             self.say(f"no new life has begun, and life {self.settings.epoch} goes on: {error}")
-        if not self._router.isActive:
-            self._router = router_query(self._spark, self.settings, self.engine)
+            refused = error.refused if isinstance(error, NotCarried) else [str(error)]
+        if self.paused > before:
+            self._routing.renew()
+        return refused
+
+    @cached_property
+    def _rotation(self) -> Rotation:
+        return Rotation(self.settings.config.kafka)
 
     @property
-    def degraded(self) -> str | None:
-        """Why the job does only a part of its work; None: it does all of it."""
-        return None if self._archive is None else self._archive.degraded
+    def degraded(self) -> dict[str, str]:
+        """Why the job does only a part of its work, by query; nothing if it does all of it."""
+        return {name: query.degraded for name, query in self._restarted.items() if query.degraded is not None}
+
+    @property
+    def _restarted(self) -> dict[str, Restarted[Any]]:
+        found = {"router": self._routing, "archive": self._archive}
+        return {name: query for name, query in found.items() if query is not None}
 
     @property
     def _queries(self) -> dict[str, StreamingQuery]:
-        found = {"router": self._router, "archive": None if self._archive is None else self._archive.query}
-        return {name: query for name, query in found.items() if query is not None}
+        return {name: restarted.query for name, restarted in self._restarted.items()}
 
     def query(self, name: str) -> StreamingQuery:
         """One of the running queries."""
@@ -359,7 +418,7 @@ def _await(condition: Callable[[], bool], patience: float) -> None:
 
 def cause_of(query: StreamingQuery) -> str:
     """Return why a query died, in one message."""
-    text = _said(query)
+    text = said_of(query)
     return "it was stopped from outside" if text is None else cause_in(text)
 
 
@@ -368,24 +427,9 @@ def death_of(query: ArchiveQuery) -> Death:
 
     Of records that are gone the next attempt knows more (`archive.refuse_lost_records`).
     """
-    failure, text = query.failure, _said(query)
+    failure, text = query.failure, said_of(query)
     if failure is None:
         return Death(cause_of(query), text is None or is_passing(text) or is_loss(text))
     if isinstance(failure, LacunaError):
         return Death(cause_of(query), is_passing_error(failure))
     return Death(cause_in(f"{type(failure).__name__}: {failure}"), passing=True)
-
-
-def _said(query: StreamingQuery) -> str | None:
-    """Return the text of the exception of a query, and the classes, conditions and texts of its causes."""
-    failure = query.exception()
-    return None if failure is None else "\n".join([str(failure), *_causes(query)])
-
-
-def _causes(query: StreamingQuery) -> list[str]:
-    found: list[str] = []
-    cause = query._jsq.exception().get().getCause()
-    while cause is not None and len(found) < MOST_CAUSES:
-        found.append(f"Caused by: {cause.toString()}")
-        cause = cause.getCause()
-    return found

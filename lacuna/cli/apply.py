@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from access.control import ControlLog
 from lacuna.cli.config_file import read_config
@@ -13,8 +14,9 @@ from producers.control import ask_apply
 from state.config import Config
 from state.errors import LacunaError
 from state.protocol.commands import Apply
-from streaming.apply import Applied, apply, plan
+from streaming.apply import Applied, apply, plan, planned
 from streaming.claims import Claimed
+from streaming.evidence import gather
 from streaming.holder import PrefixHeld
 from streaming.pipeline import Engine
 
@@ -77,12 +79,11 @@ def run(args: Args) -> int:
 
 
 def _applied(config: Config, engine: Engine, command: Apply, patience: float) -> Applied:
-    """Begin the life of a stopped system, or ask a running one, which must not find out too late what is refused."""
+    """Begin the life of a stopped system, or ask a running one."""
     try:
         return apply(config, engine, say, command)
     except (Claimed, PrefixHeld):
-        found = plan(config, engine, command, say)
-        return found if found.refused else _asked(config, command, found.changes, patience)
+        return _asked(config, engine, command, patience)
 
 
 def moves_of(given: list[str]) -> dict[str, str]:
@@ -97,17 +98,21 @@ def moves_of(given: list[str]) -> dict[str, str]:
     return dict(each.split("=", 1) for each in given)
 
 
-def _asked(config: Config, command: Apply, changes: list[str], patience: float) -> Applied:
-    """Ask the running router, and wait until it has announced a new life."""
+def _asked(config: Config, engine: Engine, command: Apply, patience: float) -> Applied:
+    """Ask the running router, and wait until it has announced a new life, or has said why it does not."""
     with ControlLog(config.kafka.bootstrap, config.kafka.prefix) as control:
-        before = control.read().lives
-        ask_apply(config, command)
+        before = control.read()
+        ahead = planned(config, command, gather(config, before, engine.partitions))
+        offset = ask_apply(config, command).offset
         until = time.monotonic() + patience
         while time.monotonic() < until:
-            now = control.read().lives
-            if now != before and now.newest is not None:
-                begun = f"the running router has begun life {now.newest.epoch}"
-                return Applied(now.newest.epoch, [*changes[1:], begun])
+            now = control.read()
+            if now.declined is not None and now.declined.asked == offset:
+                return replace(ahead, refused=now.declined.refused)
+            if now.lives != before.lives and now.lives.newest is not None:
+                found = now.lives.newest
+                begun = f"the running router has begun life {found.epoch}"
+                return Applied(found.epoch, [*ahead.changes[1:], *found.why.split("; ")[1:], begun])
             time.sleep(BETWEEN_LOOKS)
     raise LacunaError(
         f"the running router has not begun a new life within {patience:g} s. Remedy: read what it says; or stop it, "

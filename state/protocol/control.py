@@ -9,6 +9,7 @@ and all of them judge by this one log of one partition:
     life/<epoch>       {"term": 52, "epoch": 3, "why": "...", "ends": {"links": {"0": 17}, ...}}
     tick               {"term": 52, "epoch": 3, "batch": 9, "offsets": {"publish": {"0": 5}, ...}, "released": false}
     command/<id>       see `commands`; of these, `apply` is for the holder
+    declined/<offset>  {"term": 52, "asked": 60, "refused": ["..."]}: the holder does not do the command at this offset
 
 A claim is valid if and only if `after` is the offset of the claim that is valid at that moment (null: there is none).
 Its own offset is its *term*. Of two claims with the same `after`, the earlier offset wins; a claim by a process that
@@ -34,7 +35,7 @@ import msgspec
 
 from state.protocol.commands import COMMAND, Apply
 
-CLAIM, LIFE, TICK = "claim/", "life/", "tick"
+CLAIM, LIFE, TICK, DECLINED = "claim/", "life/", "tick", "declined/"
 """Keys, or how keys begin."""
 Judgement = Literal["valid", "void", "foreign"]
 Offsets = dict[str, dict[str, int]]
@@ -70,6 +71,14 @@ class Beat(msgspec.Struct, frozen=True, omit_defaults=True):
     batch: int = -1
     offsets: Offsets = {}
     released: bool = False
+
+
+class Declined(msgspec.Struct, frozen=True):
+    """The holder's answer to a command to begin a new life, at this offset, that it does not do: why, in sentences."""
+
+    term: int
+    asked: int
+    refused: list[str]
 
 
 class Record(NamedTuple):
@@ -122,7 +131,7 @@ def _end(life: Life, topic: str, partition: int) -> int:
     return life.ends.get(topic, {}).get(str(partition), 0)
 
 
-class Asked(NamedTuple):
+class Ordered(NamedTuple):
     """A command to begin a new life, and its offset."""
 
     offset: int
@@ -133,8 +142,8 @@ class Prefix(NamedTuple):
     """The content of the topic up to an offset: the valid claim, its last tick, and the lives.
 
     `term` is the offset of the claim, `since` when Kafka took it, `ticked` the offset of the last tick. `asked` is the
-    last command to begin a new life, as long as neither a life nor another holder has followed. `next` is the offset
-    after the last record.
+    last command to begin a new life, as long as neither a life, nor another holder, nor the answer `declined` has
+    followed. `next` is the offset after the last record.
     """
 
     claim: Claim | None = None
@@ -143,7 +152,8 @@ class Prefix(NamedTuple):
     beat: Beat | None = None
     ticked: int = -1
     lives: Lives = Lives()
-    asked: Asked | None = None
+    asked: Ordered | None = None
+    declined: Declined | None = None
     next: int = 0
 
     @property
@@ -181,7 +191,12 @@ def _after(prefix: Prefix, record: Record) -> Prefix:
             return prefix._replace(beat=beat, ticked=record.offset)
     elif key.startswith(COMMAND):
         asked = _read(record.value, Apply)
-        return prefix if asked is None else prefix._replace(asked=Asked(record.offset, asked))
+        return prefix if asked is None else prefix._replace(asked=Ordered(record.offset, asked))
+    elif key.startswith(DECLINED):
+        declined = _read(record.value, Declined)
+        if declined is not None and declined.term == prefix.term:
+            waits = prefix.asked is not None and prefix.asked.offset > declined.asked
+            return prefix._replace(declined=declined, asked=prefix.asked if waits else None)
     return prefix
 
 
@@ -194,7 +209,7 @@ def life_key(life: Life) -> str:
     return f"{LIFE}{life.epoch}"
 
 
-T = TypeVar("T", Claim, Life, Beat, Apply)
+T = TypeVar("T", Claim, Life, Beat, Declined, Apply)
 
 
 def _read(value: bytes | None, kind: type[T]) -> T | None:

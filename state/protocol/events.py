@@ -217,6 +217,11 @@ _LINES: Decoders = {
     kind: msgspec.json.Decoder(struct).decode
     for kind, struct in zip(KINDS, (_SubscribeLine, _UnsubscribeLine, _PublishLine), strict=True)
 }
+_NEEDED = {
+    struct: sum(field.required for field in msgspec.structs.fields(struct))
+    for struct in (_Subscribe, _Unsubscribe, _Publish, _SubscribeLine, _UnsubscribeLine, _PublishLine)
+}
+"""The number of fields that an event must have."""
 _decode_line = msgspec.json.Decoder(_Line).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -383,8 +388,11 @@ def _decode(kind: str, value: bytes, decoders: Decoders) -> Any:
 def _may_repeat(event: Any, value: bytes) -> bool:
     """Could a name stand twice in an object? Only if more names are written than were decoded."""
     inner = event.at if isinstance(event, _Publish) else getattr(event, "where", None)
+    names = len(inner) if isinstance(inner, dict) else 0
+    if value.count(b":") <= _NEEDED[type(event)] + names:
+        return False  # the usual event, seen at a glance
     given = sum([value not in ABSENT for value in msgspec.structs.astuple(event)])
-    return len(NAMED.findall(value)) > given + (len(inner) if isinstance(inner, dict) else 0)
+    return len(NAMED.findall(value)) > given + names
 
 
 def _refuse_duplicates(value: bytes) -> None:

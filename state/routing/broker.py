@@ -21,6 +21,7 @@ from enum import Enum
 from typing import Any
 
 from state.errors import InvariantError
+from state.geometry.boxes import Shape
 from state.matching.clients import Clients
 from state.protocol.ledger import Ledger, Update
 from state.protocol.messages import LOCAL, Cause, Change, Name, RangeChange, Request, Subscribe, Unsubscribe
@@ -127,6 +128,9 @@ class Broker:
                 effect.rebuilt += [link] * rebuilt
 
     def _cause(self, request: Subscribe | Unsubscribe, arrived: int) -> Cause:
+        """Return the cause of what a client's request does: the request, unless it was carried over (`carry`)."""
+        if request.cause is not None:
+            return request.cause
         time = 0 if request.stamp is None else request.stamp.time
         if isinstance(request, Unsubscribe):
             return Cause(request.name, Change.UNSUBSCRIBE, time, arrived)
@@ -152,7 +156,7 @@ class Broker:
         """Add the row that a request becomes and return it, or remove the one that it ends and return the request."""
         if isinstance(request, Subscribe):
             r = request
-            row = Subscription(self.version, r.name, origin, r.boxes, r.tree, r.exact, r.where)
+            row = Subscription(self.version, r.name, origin, Shape.of(r.boxes), r.tree, r.exact, r.where)
             self.subscriptions.add(row)
             return row
         if isinstance(request, Unsubscribe) and request.name in self.subscriptions:

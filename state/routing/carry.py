@@ -6,7 +6,8 @@
 
 **Kept.** A broker is the unit of storage, a region only of scheduling: brokers move as they are, with everything that
 links were told and have heard. Numbers of channels begin again, in the epoch of the new life. Letters that were sent
-and not yet received are taken by the joined region, each once, as its receivers say; it must be quiet before it is cut.
+and not yet received are taken by the joined region, each once, as its receivers say, and in an order in which none
+overtakes another (`under_way`); it must be quiet before it is cut.
 
 **Fed.** With another space, overlay or strategy, what links were told means nothing any more. Every subscription that
 stands becomes a request again, in the order in which clients made them: as it is stored, or, in another space, as the
@@ -15,28 +16,41 @@ configuration is refused, in sentences; nothing is dropped silently.
 
 That takes as long as the clients' requests took. So a running system feeds what stands while it goes on, and in its
 pause only what has changed since (`changes`).
+
+**Carried.** The tables of each life are complete by themselves: a life records what it begins with (`carried`). Every
+subscription that stands is a row `carry`. Every candidate of a link is a decision with the reason `carried`, unless the
+life has decided again about all of them, and recorded that.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import TypeVar
+
+from msgspec.structs import replace
 
 from state.errors import InvariantError
+from state.protocol.arrivals import Arrival
 from state.protocol.events import Reject, read_where
 from state.protocol.ledger import Ended, Ledger, Limits, Standing
-from state.protocol.messages import LOCAL, Name, Stamp, Subscribe, Unsubscribe
+from state.protocol.messages import LOCAL, Cause, Change, Name, Stamp, Subscribe, Unsubscribe
 from state.routing.broker import Broker
 from state.routing.link import Setup
+from state.routing.outcome import Changed, Decided, Outcome
 from state.routing.region import Region
 from state.routing.subscriptions import Subscription
 from state.space import Space
 
+T = TypeVar("T")
 Setups = Mapping[str, Mapping[str, Setup]]
 """The setups of a region's links, by broker and link."""
 MOST_SAID = 200
 """Characters of a filter that a sentence quotes."""
+PORTION = 20_000
+"""Requests that are fed, or rows that are recorded, at a time."""
 NEVER_SAID = Standing(Stamp(None, 0, 0, 0), None)
 """Older than anything that a client has said."""
 
@@ -56,6 +70,16 @@ def join(name: str, regions: Iterable[Region], setups: Setups, epoch: int) -> Re
         whole.clock = max(whole.clock, region.clock)
     whole.resume()
     return whole
+
+
+def under_way(whole: Region, letters: Iterable[Arrival]) -> list[Arrival]:
+    """Return letters between regions that were joined, in an order in which the whole can take them. O(n log n).
+
+    What a letter causes travels inside the whole at once. It must not overtake a letter that its receiver has sent
+    before, so the letters of a direction come after those of all directions that it leads to.
+    """
+    place = {f"{sender}>{receiver}": -k for k, (sender, receiver) in enumerate(whole.directions)}
+    return sorted(letters, key=lambda letter: (place[letter.channel.name], letter.offset))
 
 
 def cut(whole: Region, parts: Mapping[str, Setups], epoch: int) -> dict[str, Region]:
@@ -96,6 +120,7 @@ def inherited(old: Region, space: Space, brokers: Collection[str], moves: Mappin
     """
     found = Inherited(refused=_refused_moves(old, brokers, moves))
     requests: list[tuple[Stamp, Subscribe]] = []
+    another = None if space.is_same(old.space) else space
     for broker in old.brokers.values():
         home = moves.get(broker.name, broker.name)
         if home not in brokers:
@@ -107,7 +132,7 @@ def inherited(old: Region, space: Space, brokers: Collection[str], moves: Mappin
         for row in broker.subscriptions:
             if row.origin == LOCAL:
                 stamp = broker.ledger.standing[row.name].stamp
-                request = _request(row, home, stamp, None if space.is_same(old.space) else space)
+                request = _request(row, home, stamp, another, old.clock)
                 requests.append((stamp, request)) if isinstance(request, Subscribe) else found.refused.append(request)
     found.requests = [request for _, request in sorted(requests, key=lambda one: (one[0].time, one[1].name))]
     found.refused += _twice(found.requests)
@@ -120,11 +145,15 @@ def _at(home: str, name: Name) -> Name:
     return name if name.broker == home else name._replace(broker=home)
 
 
-def _request(row: Subscription, home: str, stamp: Stamp, space: Space | None) -> Subscribe | str:
-    """Return what a client asked for as a request, read again if there is another space; or why that cannot be."""
+def _request(row: Subscription, home: str, stamp: Stamp, space: Space | None, clock: int) -> Subscribe | str:
+    """Return what a client asked for as a request, read again if there is another space; or why that cannot be.
+
+    Its cause is that it is carried over, at this moment.
+    """
     name, known = _at(home, row.name), Stamp(None, stamp.time, stamp.rank, stamp.offset)
+    cause = Cause(name, Change.CARRY, stamp.time, clock)
     if space is None:
-        return Subscribe(name, row.boxes, known, None, row.tree, row.exact, row.where)
+        return Subscribe(name, row.boxes, known, None, row.tree, row.exact, row.where, cause)
     asked = Reject("where", "how it was written is not kept") if row.where is None else read_where(space, row.where)
     if isinstance(asked, Reject):
         what = (row.where or b"").decode()[:MOST_SAID]
@@ -132,7 +161,7 @@ def _request(row: Subscription, home: str, stamp: Stamp, space: Space | None) ->
             f"{row.name.id} of {row.name.client} at {row.name.broker} asks for {what}: {asked.message}. Remedy: keep "
             "what it asks for in the space, or cancel it first"
         )
-    return Subscribe(name, asked.boxes, known, None, asked.tree, asked.exact, row.where)
+    return Subscribe(name, asked.boxes, known, None, asked.tree, asked.exact, row.where, cause)
 
 
 def _refused_moves(old: Region, brokers: Collection[str], moves: Mapping[str, str]) -> list[str]:
@@ -160,23 +189,11 @@ def _twice(requests: Iterable[Subscribe]) -> list[str]:
     ]
 
 
-def successor(old: Region, setups: Setups, epoch: int) -> Region:
-    """Return a region of the whole overlay for another configuration, to which the requests are still to be fed."""
-    new = Region(old.name, setups, epoch, logs=False)
-    new.clock = old.clock
-    for broker in new.brokers.values():
-        broker.ledger.limits = Limits()  # what stands does so already
-        there = old.brokers.get(broker.name)
-        for name, link in broker.links.items():
-            if there is not None and name in there.links:
-                link.prune(there.links[name].override)
-    return new
-
-
 def changes(region: Region, before: Inherited, now: Inherited) -> list[Subscribe | Unsubscribe]:
     """Return the requests by which a region, to which `before` was fed, becomes one to which `now` was.
 
-    The ledgers of the region forget what they know meanwhile, so that none of these requests is stale to them.
+    The ledgers of the region forget what they know, so that none of these requests is stale to them, and limits do not
+    count, because what stands does so already; both until `settle_ledgers`.
     """
     had = {request.name: request.shape for request in before.requests}
     new = [request for request in now.requests if had.get(request.name) != request.shape]
@@ -184,7 +201,11 @@ def changes(region: Region, before: Inherited, now: Inherited) -> list[Subscribe
     for broker in region.brokers.values():
         broker.ledger.limits = Limits()
         broker.ledger.restore({name: NEVER_SAID for name in left if name.broker == broker.name}, {})
-    return [*(Unsubscribe(name, Stamp(None, 1, 0, 0)) for name in sorted(left)), *new]
+    return [*(Unsubscribe(name, Stamp(None, 1, 0, 0), _ended(name, region.clock)) for name in sorted(left)), *new]
+
+
+def _ended(name: Name, clock: int) -> Cause:
+    return Cause(name, Change.UNSUBSCRIBE, clock, clock)
 
 
 def settle_ledgers(region: Region, what: Inherited) -> None:
@@ -193,3 +214,65 @@ def settle_ledgers(region: Region, what: Inherited) -> None:
         broker.ledger.limits = broker.setup.limits
         what.ledger_of(broker.name, broker.ledger)
     region.resume()
+
+
+def prune_as(old: Region, new: Region) -> None:
+    """Let the links of a region prune as operators asked those of another."""
+    for broker in new.brokers.values():
+        there = old.brokers.get(broker.name)
+        for name, link in broker.links.items():
+            if there is not None and name in there.links:
+                link.prune(there.links[name].override)
+
+
+# Carried
+
+
+def carried(whole: Region, *, decisions: bool) -> Iterator[Outcome]:
+    """Yield what stands in a region of the whole overlay, and its decisions, as rows that are `carry` and `carried`."""
+    causes: dict[Name, Cause] = {}
+    for changed in _portions(_standing(whole, causes)):
+        yield Outcome(subscriptions=[(0, each) for each in changed])
+    if decisions:
+        for decided in _portions(_decided(whole, causes)):
+            yield Outcome(decisions=decided)
+
+
+def _portions(rows: Iterator[T]) -> Iterator[list[T]]:
+    while some := list(islice(rows, PORTION)):
+        yield some
+
+
+def _standing(whole: Region, causes: dict[Name, Cause]) -> Iterator[Changed]:
+    for broker in whole.brokers.values():
+        for name, (stamp, expires) in broker.ledger.standing.items():
+            row = broker.subscriptions[name]
+            causes[name] = Cause(name, Change.CARRY, stamp.time, whole.clock)
+            yield Changed(causes[name], row.boxes, row.where, expires)
+
+
+def _decided(whole: Region, causes: Mapping[Name, Cause]) -> Iterator[Decided]:
+    """Yield the decisions of all links; what ended at home may stand elsewhere, until the letter comes."""
+    hops: dict[str, dict[str, int]] = {}
+    for broker in whole.brokers.values():
+        for link in broker.links.values():
+            active, passive = len(link.told.active), len(link.told.passive)
+            for decision in link.told.standing():
+                home = decision.name.broker
+                if home not in hops:
+                    hops[home] = _distances(whole, home)
+                cause = causes.get(decision.name) or Cause(decision.name, Change.CARRY, whole.clock, whole.clock)
+                told = replace(decision, cause=cause, hop=hops[home][broker.name])
+                yield Decided(0, link.setup, told, active, passive)
+
+
+def _distances(whole: Region, home: str) -> dict[str, int]:
+    """Return how many links each broker is away from one of them."""
+    found, waiting = {home: 0}, deque([home])
+    while waiting:
+        here = waiting.popleft()
+        for other in whole.brokers[here].links:
+            if other not in found:
+                found[other] = found[here] + 1
+                waiting.append(other)
+    return found

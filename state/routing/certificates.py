@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from state.errors import InvariantError
 from state.filters.trees import Filter
-from state.geometry.boxes import Boxes
+from state.geometry.boxes import Boxes, Shape
 from state.protocol.messages import Cause, Name
 from state.protocol.reasons import Reason
 
@@ -25,11 +25,16 @@ from state.protocol.reasons import Reason
 class Passive:
     """A withheld subscription and its certificate."""
 
-    boxes: Boxes
+    shape: Shape
     origin: str
     coverers: tuple[Name, ...]
     serial: int = 0
     """Its place in the order in which subscriptions were certified."""
+
+    @property
+    def boxes(self) -> Boxes:
+        """The boxes that it asks for."""
+        return self.shape.boxes
 
 
 @dataclass(slots=True)
@@ -64,7 +69,7 @@ class Certificates:
 
     def add(self, name: Name, boxes: Boxes, origin: str, coverers: tuple[Name, ...]) -> None:
         """Note a new passive subscription."""
-        self._enter(name, Passive(boxes, origin, coverers))
+        self._enter(name, Passive(Shape.of(boxes), origin, coverers))
 
     def _enter(self, name: Name, entry: Passive) -> None:
         self.passive[name] = entry

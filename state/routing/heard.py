@@ -25,7 +25,7 @@ from state.errors import InvariantError
 from state.filters.pruning import Pruning
 from state.filters.selectivity import Counts, Selectivities
 from state.filters.trees import Filter, of_boxes
-from state.geometry.boxes import stack
+from state.geometry.boxes import gathered
 from state.matching.boxlist import BoxList
 from state.matching.extents import Extent, Extents
 from state.matching.pruned import Pruned
@@ -198,7 +198,7 @@ class BoxHeard(SubscriptionsHeard):
 
     def restore(self, rows: Iterable[Subscription], dump: Dump) -> None:
         self.rows, dims = {row.name: row for row in rows}, self.space.dims
-        self.boxes = BoxList(dims, ((row.name, stack(row.boxes, dims)) for row in self.rows.values()))
+        self.boxes = BoxList.of(dims, list(self.rows), *gathered([row.shape for row in self.rows.values()], dims))
         self._extents = None
 
     def check(self) -> None:

@@ -48,7 +48,7 @@ from state.curves.cells import Grid
 from state.curves.hilbert import Ranges, cell_count, merge
 from state.curves.ranges import NONE, RangeTable, difference
 from state.errors import InvariantError
-from state.geometry.boxes import Box, Boxes, stack
+from state.geometry.boxes import Box, Boxes, gathered, stack
 from state.matching.boxlist import BoxList
 from state.protocol.messages import LOCAL, Cause, Name, RangeChange, Request, Subscribe
 from state.protocol.reasons import Reason
@@ -92,8 +92,8 @@ class RangeTold:
 
     def restore(self, dump: ToldDump, subscriptions: Subscriptions) -> None:
         """Take over what `dump` gave."""
-        dims = self.space.dims
-        self.active = BoxList(dims, ((name, stack(subscriptions[name].boxes, dims)) for name in dump.active))
+        dims, shapes = self.space.dims, [subscriptions[name].shape for name in dump.active]
+        self.active = BoxList.of(dims, dump.active, *gathered(shapes, dims))
         self.mine = RangeTable.of(np.concatenate([NONE, *(self._asked(name) for name in self.active)]))
         self.theirs = RangeTable(dump.strategy.numbers.reshape(-1, 2).copy())
         self.theirs.check()
@@ -127,6 +127,11 @@ class RangeTold:
         """The ranges that the neighbour was told: the union, with small gaps bridged."""
         union = merge(np.concatenate((self.mine.union(), self.theirs.union())))
         return union if self._gap < 2 else bridged(union, self._gap)
+
+    def standing(self) -> Iterator[Decision]:
+        """Yield every subscription of the broker's clients as told: the counts do not know the others by name."""
+        for name in self.active:
+            yield Decision("forward", name, LOCAL, Reason.CARRIED, self.active.boxes(name))
 
     def asks(self) -> object:
         """Return what the neighbour was told, to be compared with what it heard (rule H)."""

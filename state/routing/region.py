@@ -47,7 +47,7 @@ from state.protocol.channel import Receiver, Sender
 from state.protocol.commands import Prune, Rebuild, Tick
 from state.protocol.events import Refused, Reject
 from state.protocol.frame import Letter, bodies_of_letters
-from state.protocol.ledger import PORTION, Update
+from state.protocol.ledger import PORTION
 from state.protocol.messages import (
     LOCAL,
     Answer,
@@ -101,7 +101,8 @@ class Region:
 
     `epoch` is the life of the system that letters belong to. With `logs`, the brokers' inputs gather in `log`.
     `records` numbers the region's records for the archive; `delivered` is the number of its last delivery. Rows of
-    `metrics` are `pace` microseconds apart.
+    `metrics` are `pace` microseconds apart. `directions` are all directions of its links, none before one that leads to
+    its sender.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class Region:
                     self.senders[broker, link] = Sender(f"{broker}>{link}", epoch)
                     self.receivers[link, broker] = Receiver(f"{link}>{broker}")
         self.waiting: dict[Direction, None] = {}  # inner channels that hold a message, the longest waiting first
-        self._order = self._directions_in_order()
+        self.directions = self._directions_in_order()
         self._space = next(iter(self.brokers.values())).setup.space
         self._strategies = {
             (b.name, k): str(link.setup.spec) for b in self.brokers.values() for k, link in b.links.items()
@@ -171,7 +172,6 @@ class Region:
         self._arrive(arrival, 0, settles=False)
         for item, broker, origin, publication in self._run:
             self._route_one(item, broker, origin, publication)
-        self._run.clear()
         return self._end(0)
 
     def deliver(self, direction: Direction) -> Outcome:
@@ -253,8 +253,9 @@ class Region:
                 self._outcome.rejects.append((item, _refused(arrival, request, objection)))
                 self._outcome.notices.append(about(request, "refused", objection))
                 return
-            self._ask(broker, request)
         weight = broker.weigh(request)
+        if not isinstance(request, RangeChange):
+            self._ask(request, weight)
         if weight is Weight.STALE:
             self._count_request(item, broker, arrival.origin, request)
             return
@@ -266,9 +267,9 @@ class Region:
         if isinstance(request, Subscribe) and request.ttl is not None:
             self._due = min(self._due, arrival.time + request.ttl)
 
-    def _ask(self, broker: Broker, request: Subscribe | Unsubscribe) -> None:
+    def _ask(self, request: Subscribe | Unsubscribe, weight: Weight) -> None:
         """Note what the client is to be told, before the request has its effect; in vain: at once."""
-        if isinstance(request, Unsubscribe) and broker.ledger.judge(request) == Update(True, False):
+        if isinstance(request, Unsubscribe) and weight is Weight.NOTE:
             self._outcome.notices.append(about(request, "not-standing"))
         elif request.ack is not None:
             self._asked = about(request, "in-force" if isinstance(request, Subscribe) else "ended")
@@ -338,8 +339,9 @@ class Region:
 
     def _input(self, item: int, broker: Broker, entry: Input, effect: Effect) -> None:
         """Log an input of a broker, record its effect, and send what the links decided."""
-        self._outcome.subscriptions += [(item, changed) for changed in effect.changed]
-        self._outcome.changes += sum(changed.cause.change is Change.EXPIRE for changed in effect.changed)
+        for changed in effect.changed:
+            self._outcome.subscriptions.append((item, changed))
+            self._outcome.changes += changed.cause.change is Change.EXPIRE
         if self.log is not None:
             self.log.append(entry)
         for link, decisions in effect.decided:
@@ -453,7 +455,7 @@ class Region:
             self._space.points([publication.point for *_, publication in waiting]),
         )
         reached = self._entered(run, waiting)
-        for broker, link in self._order:
+        for broker, link in self.directions:
             arrived = reached.get(broker)
             if arrived is not None:
                 going = self._consider(run, broker, self.brokers[broker].links[link], arrived.without(link))
@@ -532,7 +534,7 @@ class Region:
                 self._send(item, (broker, name), replace(publication, hop=publication.hop + 1))
 
     def _directions_in_order(self) -> list[Direction]:
-        """Return every direction of the region's links, none before one that leads to its sender."""
+        """Return every direction of the region's links, in the order of the tree that `directions` promises."""
         waits_for = {
             (name, link): {(other, name) for other in broker.links if other in self.brokers and other != link}
             for name, broker in self.brokers.items()
@@ -556,8 +558,9 @@ class Region:
 
     def _count_request(self, item: int, broker: Broker, origin: str, request: Request) -> None:
         self.counters.request(item, broker.name, origin, request)
-        for link in broker.links:
-            self.counters.of(item, broker.name, link)  # each may have decided, and is measured
+        if self.counters.measure != "never":
+            for link in broker.links:
+                self.counters.of(item, broker.name, link)  # each may have decided, and is measured
 
     def _count_those_that_came(self, run: Run, broker: str, origin: str, index: Ints) -> None:
         """Count publications that a neighbour forwarded, and those of them that nothing here wanted."""

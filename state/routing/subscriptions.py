@@ -8,7 +8,7 @@ heard[M] is the rows with origin M, in the order of their numbers; what M was to
 to the very same boxes). A number is the broker's version when this shape was accepted. It grows, is never used again,
 and does not depend on batches or workers, so parts of stored state that did not change stay valid. A renewal keeps it.
 
-A shape is values, shared with what the links were told. Rows of a link that is pruned are packed, because they are
+A shape is bytes, shared with what the links were told. Rows of a link that is pruned are packed, because they are
 seldom read: a Boolean filter of five boxes in ten attributes then takes 260 bytes instead of 3,600.
 """
 
@@ -18,11 +18,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 from zlib import compress, decompress
 
-import numpy as np
-
 from state.errors import InvariantError
 from state.filters.trees import Filter, pack_tree, unpack_tree
-from state.geometry.boxes import Boxes, stack, unstack
+from state.geometry.boxes import Boxes, Shape
 from state.protocol.messages import Name, Subscribe
 
 LEVEL = 1
@@ -32,41 +30,42 @@ LEVEL = 1
 class Subscription:
     """One shape of a subscription, as it was accepted. It never changes, but may be packed."""
 
-    __slots__ = ("_boxes", "_dims", "_tree", "exact", "name", "number", "origin", "where")
+    __slots__ = ("_is_packed", "_shape", "_tree", "exact", "name", "number", "origin", "where")
 
     def __init__(
         self,
         number: int,
         name: Name,
         origin: str,
-        boxes: Boxes,
+        shape: Shape,
         tree: Filter | None = None,
         exact: Filter | None = None,
         where: bytes | None = None,
     ) -> None:
         self.number, self.name, self.origin, self.exact, self.where = number, name, origin, exact, where
-        self._dims = 0
-        self._boxes: Boxes | bytes = boxes
+        self._shape, self._is_packed = shape, False
         self._tree: Filter | bytes | None = tree
+
+    @property
+    def shape(self) -> Shape:
+        """The disjoint boxes that travel, as bytes."""
+        return Shape(decompress(self._shape.raw), self._shape.dims) if self._is_packed else self._shape
 
     @property
     def boxes(self) -> Boxes:
         """The disjoint boxes that travel."""
-        if not isinstance(self._boxes, bytes):
-            return self._boxes
-        return unstack(np.frombuffer(decompress(self._boxes), np.int64).reshape(-1, 2, self._dims))
+        return self.shape.boxes
 
     @property
     def tree(self) -> Filter | None:
         """The Boolean filter that the boxes are, if it is more than a conjunction of ranges."""
-        return unpack_tree(decompress(self._tree), self._dims) if isinstance(self._tree, bytes) else self._tree
+        return unpack_tree(decompress(self._tree), self._shape.dims) if isinstance(self._tree, bytes) else self._tree
 
     def pack(self) -> None:
-        """Keep the shape as bytes from now on. O(boxes and predicates)."""
-        if isinstance(self._boxes, bytes):
+        """Compress the shape from now on. O(boxes and predicates)."""
+        if self._is_packed:
             return
-        self._dims = len(self._boxes[0].lo)
-        self._boxes = compress(stack(self._boxes, self._dims).tobytes(), LEVEL)
+        self._shape, self._is_packed = Shape(compress(self._shape.raw, LEVEL), self._shape.dims), True
         if self._tree is not None and not isinstance(self._tree, bytes):
             self._tree = compress(pack_tree(self._tree), LEVEL)
 
@@ -101,7 +100,9 @@ class Subscriptions:
     def is_renewal(self, request: Subscribe) -> bool:
         """Return whether a client's request asks for exactly the shape that stands."""
         row = self._rows.get(request.name)
-        return row is not None and (row.boxes, row.tree, row.exact) == request.shape
+        if row is None or (row.tree, row.exact) != (request.tree, request.exact):
+            return False
+        return row.shape == Shape.of(request.boxes)
 
     def check(self) -> None:
         """Raise `InvariantError` unless numbers grow."""

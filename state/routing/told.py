@@ -40,7 +40,7 @@ ones counted as covering; the cancel sent before the promotions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
 from itertools import islice
@@ -52,7 +52,7 @@ from msgspec.structs import replace
 from state.curves.hilbert import Ranges
 from state.errors import InvariantError
 from state.filters.trees import Filter
-from state.geometry.boxes import Box, Boxes, contains, hull, stack, volume
+from state.geometry.boxes import Box, Boxes, Shape, contains, gathered, hull, stack, volume
 from state.geometry.cover import subtract_all
 from state.matching.boxlist import BoxList
 from state.matching.extents import Extent, Extents
@@ -115,9 +115,9 @@ class Told:
         passive = [subscriptions[name] for name in dump.passive]
         self.trees = {row.name: row.tree for row in (*active, *passive) if row.tree is not None}
         proved = zip(passive, dump.coverers, strict=True)
-        entries = ((row.name, Passive(row.boxes, row.origin, coverers)) for row, coverers in proved)
+        entries = ((row.name, Passive(row.shape, row.origin, coverers)) for row, coverers in proved)
         self._begin(
-            BoxList(dims, ((row.name, stack(row.boxes, dims)) for row in active)),
+            BoxList.of(dims, [row.name for row in active], *gathered([row.shape for row in active], dims)),
             {row.name: row.origin for row in active},
             Certificates(entries, dump.leaving),
             dump.sweeping,
@@ -170,6 +170,14 @@ class Told:
             "withheld_filter_bytes": taken,
         }
 
+    def standing(self) -> Iterator[Decision]:
+        """Yield every candidate as a decision that says how it stands: told, or withheld by its certificate."""
+        for name in self.active:
+            yield Decision("forward", name, self.origins[name], Reason.CARRIED, self.active.boxes(name))
+        for name, entry in self.passive.items():
+            bound = 0.0 if entry.coverers else None
+            yield Decision("withhold", name, entry.origin, Reason.CARRIED, entry.boxes, entry.coverers, bound=bound)
+
     def asks(self) -> object:
         """Return what the neighbour was told, to be compared with what it heard (rule H)."""
         told = {name: (self.active.boxes(name), self.trees.get(name)) for name in self.active}
@@ -212,7 +220,7 @@ class Told:
                 return []
             return self._replace(name, boxes, origin, tree)
         if name in self.passive:
-            if same_tree and self.passive[name].boxes == boxes:
+            if same_tree and self.passive[name].shape == Shape.of(boxes):
                 return []
             self._forget_passive(name)
         self._keep_tree(name, tree)
@@ -254,6 +262,33 @@ class Told:
         self._certificates.leave(name, self.leaving[name])  # whoever leaned on the new shape meanwhile waits, too
         withheld = self._withhold(name, boxes, origin, verdict)
         return self._finished([*again, *self._relieve(name), cancelled, withheld])
+
+    def adopt(self, decision: Decision, anew: Collection[Name] = ()) -> list[Decision]:
+        """Take over a decision that was recorded elsewhere, without deciding. Return what the neighbour is told.
+
+        So a reader of the tables comes to hold the same active and passive ones, in the same order, and the shapes that
+        leave. What a strategy keeps beside them may differ, because it is not recorded what it was asked for in vain.
+        `anew` are those certified anew in the same event: where it replaces a shape, they lean on the new one, although
+        its decision is recorded after theirs.
+        """
+        self._cause, self._hop, name = decision.cause, decision.hop, decision.name
+        told: list[Decision] = []
+        if name in self.passive:
+            self._forget_passive(name)
+        if name in self.active:
+            self._leave(name, Reason.REPLACED if decision.action == "forward" else decision.reason)
+        self._keep_tree(name, decision.tree if decision.action in ("forward", "promote", "withhold") else None)
+        verdict = Verdict(decision.action == "withhold", decision.reason, decision.coverers, decision.witness)
+        if decision.action in ("forward", "promote"):
+            activated = self._activate(decision.action, name, decision.boxes, decision.origin, verdict)
+            waiting = self.leaving[name].waiting if name in self.leaving else {}
+            for one in [one for one in anew if one in waiting]:
+                self._certificates.renew(one, self.passive[one].coverers)
+            told.append(self._tell(activated))
+        elif decision.action == "withhold":
+            self._withhold(name, decision.boxes, decision.origin, verdict)
+        self.sweeping.clear()  # what was withdrawn then was recorded, too
+        return self._finished(told)
 
     def _decide(self, boxes: Boxes) -> Verdict:
         """Ask the strategy, and let it take note of its answer."""
@@ -496,7 +531,7 @@ class Told:
         told, leaving = self._certificates.proof(name)
         shapes = [stack(shape.boxes, self.space.dims) for shape in leaving]
         proof = np.concatenate([stack((), self.space.dims), *shapes, *map(self.active.keys, told)])
-        if not _covered(stack(self.passive[name].boxes, self.space.dims), proof):
+        if not _covered(self.passive[name].shape.keys, proof):
             raise InvariantError(f"rule (C): the certificate of {name} does not cover it")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf
 from typing import Any, cast
 
@@ -186,6 +187,11 @@ class Spec:
         return self.by_ranges or STRATEGIES[self.name].proves
 
     def __str__(self) -> str:
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
+        """The name and the parameters; every row about a decision has it."""
         extra = dict(self.parameters) | ({} if self.covering == "lazy" else {"covering": self.covering})
         if self.pruning is not None:
             given = {"prunings": self.pruning.prunings, "worst": self.pruning.worst}

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from state.config import Config, parse
-from state.protocol.arrivals import merge
+from state.routing.carry import Inherited
 from streaming.apply import letters_of
-from streaming.whole import DRAINED, Whole
+from streaming.whole import LEFT, Whole
 from tests.core.histories import config_text, configs, events, space_text
 from tests.core.oracle import Oracle
 from tests.core.overlay import spread_out
@@ -37,13 +37,13 @@ def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     spread_out(monkeypatch)
 
 
-def left(old: Shell, epoch: int, behind: Whole | None = None) -> Whole:
+def left(old: Shell, epoch: int) -> Whole:
     """The whole of a life that has ended, with everything that was under way taken."""
     regions = [old.region(part.name) for part in old.settings.parts]
     sent = {sender.channel: sender.number for region in regions for sender in region.senders.values()}
-    whole = Whole(replace(old.settings, epoch=epoch), regions, behind)
+    whole = Whole(replace(old.settings, epoch=epoch), regions, LEFT)
     unread = taken(old, "links")[old.read[old.settings.topics.links] :]
-    whole.take(merge(letters_of(unread, old.settings, sent, whole.clock)), DRAINED, letters_before=old.batch)
+    whole.drain(letters_of(unread, old.settings, sent, whole.clock), old.batch, without=("decisions",))
     return whole
 
 
@@ -58,9 +58,12 @@ def changed(
         return what.refused
     after.settings = replace(after.settings, earlier=frozenset({old.settings.epoch}))
     after.topics, after.inputs, after.clock = old.topics, old.topics, old.clock
-    whole.become(whole.changed(after.settings, what), what, what)
+    fed = Whole(after.settings)
+    fed.become(whole, Inherited(), what)
+    fed.record(decisions=False)
+    fed.sent += whole.sent
     ends = {topic: len(old.topic(topic)) for topic in (*EVENTS, "control", "links")}
-    begin(after, whole, folder, ends)
+    begin(after, fed, folder, ends)
     return after
 
 
@@ -114,6 +117,21 @@ def check_change(shell: Shell, oracle: Oracle) -> None:
         owed += oracle.take(event)
     shell.settle()
     assert deliveries_of(shell, shell.settings.epoch, "late") == sorted(owed)
+
+
+@pytest.mark.parametrize("ends", [("b0", "b2"), ("b2", "b0")], ids=["down", "up"])
+def test_no_letter_under_way_overtakes_another(tmp_path: Path, ends: tuple[str, str]) -> None:
+    """One end's cancellation and the middle's letter about the subscription are both under way."""
+    shell = Shell(LINE, epoch=1, regions=(("b0",), ("b1",), ("b2",)))
+    shell.send(subscribe(ends[0], "s"))
+    shell.run_batch()
+    shell.send(unsubscribe(ends[0], "s"))
+    shell.run_batch()
+    waiting = taken(shell, "links")[shell.read[shell.settings.topics.links] :]
+    assert {record.key.decode() for record in waiting} == {f"{ends[0]}>b1", f"b1>{ends[1]}"}
+    after = changed(shell, LINE, tmp_path)
+    assert isinstance(after, Shell)
+    check_change(after, Oracle({"colour"}))
 
 
 # The space
@@ -240,17 +258,19 @@ def test_what_changes_while_it_is_fed_is_caught_up_with(
     shell.settle()
     early = left(shell, 2)
     before = early.inherited(config, moves)
-    ahead = early.changed(after.settings, before)
+    ahead = Whole(after.settings)
+    ahead.become(early, Inherited(), before)
     for event in history[cut:]:
         shell.send(event)
         oracle.take(event)
     while unread(shell):
         shell.run_batch()
-    whole = left(shell, 2, behind=ahead)
-    whole.become(ahead, before, whole.inherited(config, moves))
+    whole = left(shell, 2)
+    ahead.become(whole, before, whole.inherited(config, moves))
+    ahead.sent += whole.sent
     after.settings = replace(after.settings, earlier=frozenset({1}))
     after.topics, after.inputs, after.clock = shell.topics, shell.topics, shell.clock
     ends = {topic: len(shell.topic(topic)) for topic in (*EVENTS, "control", "links")}
-    begin(after, whole, tmp_path_factory.mktemp("life"), ends)
+    begin(after, ahead, tmp_path_factory.mktemp("life"), ends)
     oracle.standing = {(moves.get(b, b), c, i): where for (b, c, i), where in oracle.standing.items()}
     check_change(after, oracle)

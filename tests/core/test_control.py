@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from state.protocol.commands import Apply
 from state.protocol.control import (
     TICK,
-    Asked,
     Beat,
     Claim,
+    Declined,
     Life,
     Lives,
+    Ordered,
     Prefix,
     Record,
     count_since,
@@ -31,7 +32,7 @@ class Log:
 
     records: list[Record] = field(default_factory=list)
 
-    def append(self, key: str, value: Claim | Life | Beat | bytes) -> int:
+    def append(self, key: str, value: Claim | Life | Beat | Declined | bytes) -> int:
         offset = len(self.records)
         content = value if isinstance(value, bytes) else write(value)
         self.records.append(Record(offset, 1000 * offset, key.encode(), content))
@@ -88,6 +89,16 @@ def history(data: st.DataObject) -> tuple[Log, list[Process]]:
         else:
             process.tick(log, released=step == "release")
     return log, processes
+
+
+@given(st.data())
+def test_a_log_is_read_on_where_it_was_left(data: st.DataObject) -> None:
+    """Folding in two parts is folding at once, and the next record is the one behind the last."""
+    log, _ = history(data)
+    cut = data.draw(st.integers(0, len(log.records)))
+    before = fold(log.records[:cut])
+    assert fold(log.records[cut:], before) == log.prefix
+    assert log.prefix.next == (log.records[-1].offset + 1 if log.records else 0)
 
 
 @given(st.data())
@@ -163,12 +174,26 @@ def test_a_command_to_begin_a_life_waits_until_it_is_done() -> None:
     log.append("command/1", b'{"command": "rebuild"}')
     assert log.prefix.asked is None
     offset = log.append("command/2", b'{"command": "apply", "source": "topics"}')
-    assert log.prefix.asked == Asked(offset, Apply("topics"))
+    assert log.prefix.asked == Ordered(offset, Apply("topics"))
     log.append("life/1", Life(first, 1, "apply"))
     assert log.prefix.asked is None
     log.append("command/3", b'{"command": "apply"}')
     log.append("claim/b", Claim(first, "b", "c"))
     assert log.prefix.asked is None, "it was for the holder before"
+
+
+def test_a_command_that_is_declined_waits_no_longer() -> None:
+    log = Log()
+    term = log.append("claim/a", Claim(None, "a", "c"))
+    offset = log.append("command/1", b'{"command": "apply"}')
+    log.append(f"declined/{offset}", Declined(term + 7, offset, ["not by another"]))
+    assert log.prefix.asked is not None and log.prefix.declined is None
+    said = Declined(term, offset, ["a broker has subscriptions. Remedy: --move"])
+    log.append(f"declined/{offset}", said)
+    assert log.prefix.asked is None and log.prefix.declined == said
+    later = log.append("command/2", b'{"command": "apply"}')
+    log.append(f"declined/{offset}", said)
+    assert log.prefix.asked is not None and log.prefix.asked.offset == later
 
 
 ENDS = {"links": {"0": 10}, "records": {"0": 20, "1": 5}}

@@ -11,10 +11,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from access.connection import partition_of
 from state.config import Config, parse
 from state.errors import ConfigError, StateError
 from streaming.claims import Claimed, claim, release
-from streaming.hashing import MASK, kafka_partition, murmur3, spark_partition
+from streaming.hashing import MASK, murmur3, spark_partition
 from streaming.life import FILE, FIRST_FILE, Folder, Sent, difference, known, seed_of, stored_of
 from streaming.settings import Settings, Spread, keyed, settle
 from tests.core.histories import config_text
@@ -112,6 +113,8 @@ def test_a_checkpoint_of_the_version_before_lives_is_a_life(tmp_path: Path) -> N
     settings = known(config)
     assert settings.epoch == 1_763_000_000_000_000 and settings.folder == str(tmp_path / "checkpoint")
     assert (settings.starts, settings.seeded, settings.earlier) == ({}, False, frozenset())
+    later = write_life(config, settings.epoch + 1)
+    assert known(config) == later and later.folder.endswith(f"lives/{settings.epoch + 1}")
 
 
 NEW = ("why", "earlier", "starts", "seeded")
@@ -227,7 +230,7 @@ def test_keys_are_hashed_as_spark_and_kafka_do() -> None:
     assert signed, "one of them is negative, as Spark sees it"
     assert murmur3("é".encode()[-1:]) == _murmur3_of_one_byte(0xA9 - 256)
     for key, hashed in ((b"21", -973932308), (b"foobar", -790332482)):
-        assert [kafka_partition(key, n) for n in (5, 7, 1 << 31)] == [hashed % 2**31 % n for n in (5, 7, 1 << 31)]
+        assert [partition_of(key, n) for n in (5, 7, 1 << 31)] == [hashed % 2**31 % n for n in (5, 7, 1 << 31)]
 
 
 def _murmur3_of_one_byte(byte: int) -> int:

@@ -22,14 +22,13 @@ from hypothesis import strategies as st
 from access.offsets import Span
 from state.config import Config
 from state.protocol import control
-from state.protocol.arrivals import merge
 from state.protocol.control import CLAIM, TICK, Beat, Claim, Life, Offsets, Prefix, fold, life_key
 from state.protocol.topics import Topics
 from streaming.apply import letters_of, life_to_leave, starts_of
 from streaming.evidence import WRITTEN, Begin, Continue, Facts, Held, Refusal, mark_of, verdict
 from streaming.life import stored_of
 from streaming.stops import APPLY_TOPICS
-from streaming.whole import DRAINED, Whole
+from streaming.whole import NOT_AGAIN, Whole
 from tests.core.histories import configs, points, ranges
 from tests.core.oracle import Oracle
 from tests.core.overlay import spread_out
@@ -147,8 +146,9 @@ class World:
         regions = [left.region(part.name) for part in left.settings.parts]
         sent = {sender.channel: sender.number for region in regions for sender in region.senders.values()}
         whole = Whole(new.settings, regions)
+        whole.record(decisions=True)
         unread = taken(self.client, "links")[left.read[left.settings.topics.links] :]
-        whole.take(merge(letters_of(unread, left.settings, sent, whole.clock)), DRAINED, letters_before=left.batch)
+        whole.drain(letters_of(unread, left.settings, sent, whole.clock), left.batch)
         assert all(sent[channel] == number for channel, number in whole.received.items())
         self.announce(new, whole, starts_of(facts, held))
 
@@ -160,7 +160,10 @@ class World:
             starts |= {topic: beat.offsets[topic] for topic in EVENTS}
         whole = Whole(new.settings)
         requests = [taken(self.client, topic)[: starts[topic]["0"]] for topic in ("subscribe", "unsubscribe")]
-        whole.feed([record for records in requests for record in records])
+        recorded = beat is not None
+        whole.feed([record for records in requests for record in records], without=NOT_AGAIN if recorded else ())
+        if recorded:
+            whole.record(decisions=False)
         self.announce(new, whole, starts)
 
     def successor(self, facts: Facts) -> Shell:

@@ -224,8 +224,8 @@ def test_an_archive_is_started_again_after_a_passing_error_of_the_lake(
     service = Service(bench.settings, Engine(), say=said.append)
     service.start()
     try:
-        service.wait(lambda: service.degraded is not None)
-        service.wait(lambda: service.degraded is None)
+        service.wait(lambda: service.degraded)
+        service.wait(lambda: not service.degraded)
         service.wait(service.archived)
     finally:
         service.stop_queries()

@@ -44,6 +44,7 @@ SYMBOLS = 'values = ["AAPL", "IBM", "MSFT", "SAP"]'
 CHAIN = {
     "a broker is added": Change({LINKS: f'{LINKS[:-1]}, ["praha", "brno"]]', REGIONS: "regions = 2"}),
     "the strategy becomes mics": Change({"[kafka]": '[routing]\nstrategy = "mics"\n[kafka]'}),
+    "the state becomes a map": Change({"[kafka]": '[engine]\nstate = "map"\n[kafka]'}),
     "a link is replaced by another": Change({'["wien", "praha"]': '["oslo", "praha"]'}),
     "the strategy becomes flood, in one region": Change({'"mics"': '"flood"', "regions = 2": "regions = 1"}),
     "a broker is removed, and its clients move": Change({', ["praha", "brno"]': ""}, {"brno": "rome"}),
@@ -54,6 +55,7 @@ CHAIN = {
             "[overlay]": 'venue = { kind = "category", values = ["main", "dark"], default = "main" }\n[overlay]',
         }
     ),
+    "the state becomes a row again": Change({'state = "map"\n': ""}),
     "a value is renamed": Change({SYMBOLS: 'values = ["AAPL", "MSFT", "SAP", "BIG"], renamed = { IBM = "BIG" }'}),
 }
 
@@ -117,8 +119,8 @@ def dies(*_: Any, **__: Any) -> Any:
 
 
 STEPS: dict[str, tuple[Any, str]] = {
-    "while what stands is decided again": (Whole, "changed"),
-    "while what has changed since is decided": (Whole, "become"),
+    "while what stands is decided again": (Whole, "become"),
+    "while what it begins with is recorded": (Whole, "record"),
     "before the folder": (Folder, "write"),
     "before the announcement": (Holder, "announce"),
     "before the prologue": (begin, "send_prologue"),

@@ -9,15 +9,23 @@ client would read and with the rows of the tables.
 from __future__ import annotations
 
 import json
+import os
+import random
+import re
 import shutil
+import signal
+import subprocess
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pytest
 from kafka import KafkaAdminClient
+from kafka.admin import ConfigResource, ConfigResourceType
 from pyspark.sql import SparkSession
 
 from access.offsets import topic_spans, trim
@@ -25,13 +33,14 @@ from access.topics import ensure_topics
 from lacuna.__main__ import main
 from state.config import Config, parse
 from state.errors import LacunaError
-from state.protocol.topics import Topics
+from state.protocol.topics import Topic, Topics
+from streaming.causes import KNOWN
 from streaming.pipeline import Engine
 from streaming.restarts import JobFailed
 from streaming.service import Service
 from streaming.stops import ARCHIVE, ROUTER
 from tests.spark.conftest import NUMBERS, program
-from tests.system.live import text_at
+from tests.system.live import disk_of, text_at
 from tests.system.owed import History, archived, delivered
 
 pytestmark = pytest.mark.system
@@ -42,11 +51,11 @@ ENGINE = Engine(master="local[2,4]", partitions=2)
 class System:
     """A configuration with a folder of its own, its history, and the job when it runs."""
 
-    def __init__(self, home: Path, bootstrap: str) -> None:
+    def __init__(self, home: Path, bootstrap: str, prefix: str = "") -> None:
         self.home, self.file = home, home / "lacuna.toml"
-        prefix = f"r{next(NUMBERS)}"
+        prefix = prefix or f"r{next(NUMBERS)}"
         self.configure(text_at(bootstrap, prefix, home))
-        ensure_topics(bootstrap, prefix, delivery_partitions=1)
+        ensure_topics(bootstrap, prefix, {"deliveries": Topic(partitions=1)})
         self.history = History(self.config)
         self.said: list[str] = []
 
@@ -55,9 +64,9 @@ class System:
         self.config: Config = parse(text)
 
     @contextmanager
-    def running(self) -> Iterator[Service]:
+    def running(self, engine: Engine = ENGINE) -> Iterator[Service]:
         """The job, until the block ends. `--tick 0`: nothing but events makes batches."""
-        service = Service.of(self.config, ENGINE, tick_seconds=0, say=self.said.append)
+        service = Service.of(self.config, engine, tick_seconds=0, say=self.said.append)
         service.start()
         try:
             yield service
@@ -78,12 +87,23 @@ class System:
         said = str(error.value)
         assert about.cause in said and said.endswith(f"Remedy: {about.remedy}") and "\n" not in said, said
 
+    def stops(self, cause: str, service: Service, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Wait until the running job stops for this cause; the message is one line, and names the remedy."""
+        with pytest.raises(JobFailed) as error:
+            service.wait(lambda: False, meanwhile)
+        said, [known] = str(error.value), [known for known in KNOWN if known.cause == cause]
+        assert cause in said and said.endswith(f"Remedy: {known.remedy}.") and "\n" not in said, said
+
     def command(self, *words: str, code: int = 0) -> dict[str, Any]:
         """Run a command of the command line, which must end with this code; its JSON."""
         assert main([*words, "--config", str(self.file), "--json"]) == code
         return dict(json.loads(self.read_output()))
 
     read_output: Callable[[], str]
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        found = deltalake.DeltaTable(f"{self.config.lake.path}/{table}").to_pyarrow_table()
+        return list(found.to_pylist())
 
     def topic(self, name: str) -> str:
         return Topics(self.config.kafka.prefix).of(name)
@@ -117,9 +137,9 @@ class System:
 @pytest.fixture
 def new_system(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Callable[[str], System]]:
-    def make(bootstrap: str) -> System:
-        system = System(tmp_path, bootstrap)
+) -> Iterator[Callable[..., System]]:
+    def make(bootstrap: str, prefix: str = "") -> System:
+        system = System(tmp_path, bootstrap, prefix)
         system.read_output = lambda: capsys.readouterr().out
         return system
 
@@ -129,7 +149,7 @@ def new_system(
 
 
 @pytest.fixture
-def system(new_system: Callable[[str], System], kafka: str) -> System:
+def system(new_system: Callable[..., System], kafka: str) -> System:
     """A system that has run: four subscriptions in two regions, and a publication that was delivered."""
     return begun(new_system(kafka))
 
@@ -184,7 +204,7 @@ def test_everything_on_the_machine_lost(system: System) -> None:
     system.check(again=["first"])
 
 
-def test_kafka_rolled_back(new_system: Callable[[str], System], tmp_path: Path) -> None:
+def test_kafka_rolled_back(new_system: Callable[..., System], tmp_path: Path) -> None:
     """The router goes on with its own state, and new tables begin with what `records` still has; the old are aside."""
     home = tmp_path / "kafka"
     kafka = program("infra.kafka", "start", "--home", str(home), "--port", "0")["bootstrap"]
@@ -304,10 +324,10 @@ def test_records_lost(system: System, kafka: str) -> None:
     assert {d[3] for life in delivered(system.config).values() for d in life} == {d[3] for d in system.history.owed}
 
 
-def go_on(system: System) -> None:
+def go_on(system: System, lost: Collection[str] = ()) -> None:
     system.history.publish("oslo", "after the remedy")
     system.run()
-    system.check()
+    system.check(lost=lost)
 
 
 # The router while it runs
@@ -335,6 +355,78 @@ def test_a_topic_that_is_deleted_while_it_runs(system: System, kafka: str) -> No
     system.refused("topic made again")
     system.command("apply")
     go_on(system)
+
+
+def test_retention_that_overtakes_the_router(system: System, kafka: str) -> None:
+    """It reads one publication at a time; most of those that wait are removed. The plan lists what is lost."""
+    ids = [f"late {k}" for k in range(40)]
+    with system.running(replace(ENGINE, most_records=1)) as service:
+        system.history.publish("praha", *ids)
+        trim(kafka, {(system.topic("publish"), 0): 40})
+        system.stops("records that were not read yet are gone from Kafka", service)
+    [lost] = [change for change in system.command("apply")["changes"] if change.startswith("lost: ")]
+    found = re.fullmatch(r"lost: publish, partition 0, offsets (\d+) to 39", lost)
+    assert found is not None, lost
+    go_on(system, lost=ids[int(found[1]) - 1 : 39])
+
+
+def test_a_record_that_is_too_large(system: System, kafka: str) -> None:
+    limit_records(kafka, system.topic("deliveries"), 2000)
+    with system.running() as service:
+        system.history.publish("rome", "large", payload=random.Random(1).randbytes(5000).hex())
+        system.stops("Kafka refuses a record because of its size", service)
+    for topic in ("links", "deliveries", "records"):
+        limit_records(kafka, system.topic(topic), 8388608)
+    go_on(system)
+
+
+def limit_records(kafka: str, topic: str, most: int) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=kafka)
+    admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {"max.message.bytes": str(most)})])
+    admin.close()
+
+
+def test_a_worker_that_dies_again_and_again(system: System) -> None:
+    """As one does that needs more memory than there is: each attempt of the batch ends in the same way."""
+    with system.running() as service:
+        system.history.publish("oslo", "deadly")
+        system.stops("a worker died, perhaps for lack of memory", service, kill_workers)
+    go_on(system)
+
+
+def kill_workers() -> None:
+    """kill -9 for all Python processes below this one that Spark has started."""
+    for pid in below(os.getpid()):
+        with suppress(OSError):
+            if b"pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, signal.SIGKILL)
+
+
+def below(pid: int) -> list[int]:
+    """The processes that a process has started, and those that they have."""
+    found: list[int] = []
+    for file in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            found += [below_it for child in map(int, file.read_text().split()) for below_it in (child, *below(child))]
+    return found
+
+
+def test_a_disk_that_becomes_read_only(new_system: Callable[..., System], kafka: str, tmp_path: Path) -> None:
+    """The disk of the lives alone: a lock beside them is open all the time, and its disk stays as it is."""
+    (tmp_path / "checkpoint").mkdir()
+    with disk_of(tmp_path / "checkpoint" / "lives", "64m") as disk:
+        system = begun(new_system(kafka))
+        with system.running() as service:
+            service.wait(lambda: remounted(disk, "ro"))
+            system.history.publish("wien", "unwritten")
+            system.stops("the lake or the checkpoint cannot be written", service)
+        assert remounted(disk, "rw")
+        go_on(system)
+
+
+def remounted(disk: Path, mode: str) -> bool:
+    """Mount a disk again, to be only read or to be written; not possible while a file is written."""
+    return subprocess.run(["mount", "-o", f"remount,{mode}", disk], capture_output=True, check=False).returncode == 0
 
 
 def test_letters_are_trimmed_behind_the_router(system: System, kafka: str) -> None:

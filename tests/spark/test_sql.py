@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from lacuna.analysis.duck import Duck
-from lacuna.analysis.spark_lake import SparkLake, refuse_writing
+from lacuna.analysis.spark_lake import FILES, SparkLake, refuse_writing
 from lacuna.cli.sql import _plain
 from state.config import parse
 from state.errors import LacunaError
@@ -95,19 +96,21 @@ PLAIN = (
     "SELECT d.client, p.point.volume FROM deliveries d JOIN publications p ON d.publication_key = p.publication_key",
     "SELECT hop, lag(hop) OVER (PARTITION BY broker ORDER BY seq) AS before FROM routes VERSION AS OF 1",
     "SELECT count(*) AS n FROM routes VERSION AS OF 0",
+    "SELECT client, expires - arrived AS span FROM subscriptions WHERE expires IS NOT NULL",
     "SELECT broker || '>' || link AS name, upper(action) AS a FROM routes WHERE link LIKE 'p%' ORDER BY ALL",
 )
 
 
 @pytest.fixture(scope="module")
-def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Duck, SparkLake]:
+def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Duck, SparkLake]]:
     shell = Shell(parse(CONFIG), regions=(("oslo", "paris"), ("rome",)))
     for event in EVENTS:
         shell.send(event)
         shell.settle()
     config = write_lake(shell, tmp_path_factory.mktemp("both"))
     spark.catalog.dropTempView("decisions")  # of the tests above
-    return Duck(config), SparkLake(config, spark)
+    yield Duck(config), SparkLake(config, spark)
+    spark.conf.unset(FILES)
 
 
 @pytest.mark.parametrize("statement", PLAIN)
@@ -115,6 +118,13 @@ def test_a_plain_statement_means_the_same_in_both(lake: tuple[Duck, SparkLake], 
     duck, spark = lake
     found, expected = (said(rows.to_pylist()) for rows in (duck.query(statement).read_all(), spark.query(statement)))
     assert found and found == expected
+
+
+@pytest.mark.parametrize("file", ["text.`/etc/passwd`", "binaryFile.`/etc/passwd`", "delta.`{}/routes`", "json.`/tmp`"])
+def test_no_file_is_read_past_the_tables(lake: tuple[Duck, SparkLake], file: str) -> None:
+    path = lake[0]._config.lake.path
+    with pytest.raises(LacunaError, match=r"^the query failed: .*Remedy: correct the query$"):
+        lake[1].query(f"SELECT * FROM {file.format(path)}")
 
 
 def said(rows: list[dict[str, Any]]) -> list[str]:

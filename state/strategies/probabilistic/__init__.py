@@ -58,7 +58,7 @@ ROUNDING = 1 + 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class BoxAnswer:
     """About one box: the witness of a NO, or the coverers of a YES and how probably it is wrong."""
 
     witness: Box | None
@@ -89,7 +89,7 @@ class Probabilistic(Strategy):
         self._salt = blake2b(repr((space.domain, delta, trials)).encode()).digest()
 
     def decide(self, boxes: Boxes) -> Verdict:
-        answers: list[Answer] = []
+        answers: list[BoxAnswer] = []
         work, looks = 0, WORK
         for box in boxes:
             answer, looks = self._answer(box.keys(), self.delta / len(boxes), looks)
@@ -108,7 +108,7 @@ class Probabilistic(Strategy):
         verdict = Verdict(True, Reason.PROBABLY_COVERED, coverers, nodes=work, bound=wrong)
         return self._audited(boxes, verdict) if self.audit else verdict
 
-    def _answer(self, q: Keys, delta: float, looks: int) -> tuple[Answer | None, int]:
+    def _answer(self, q: Keys, delta: float, looks: int) -> tuple[BoxAnswer | None, int]:
         """Return the answer about one box, None if it takes more than `looks`, and the looks left."""
         if looks < PER_BOX:
             return None, 0
@@ -117,22 +117,22 @@ class Probabilistic(Strategy):
         table = ConflictTable(q, self.active.table[slots])
         one = table.container()
         if one is not None:
-            return Answer(None, (self.active.owner(int(slots[one])),), work=len(slots)), looks
+            return BoxAnswer(None, (self.active.owner(int(slots[one])),), work=len(slots)), looks
         if table.open():
-            return Answer(table.witness(table.few_first()), work=len(slots)), looks
+            return BoxAnswer(table.witness(table.few_first()), work=len(slots)), looks
         looks -= PER_END * table.defined.size
         return self._minimized(table, slots, delta, looks) if looks > 0 else (None, 0)
 
     def _minimized(
         self, table: ConflictTable, slots: NDArray[np.int64], delta: float, looks: int
-    ) -> tuple[Answer | None, int]:
+    ) -> tuple[BoxAnswer | None, int]:
         """Go on where the table alone gives no answer."""
         q = table.q
         half = looks // 2
         rows, left, spared = table.minimized_within(half)
         looks = half + spared
         if left == 0:
-            return Answer(table.witness(rows), work=len(slots)), looks
+            return BoxAnswer(table.witness(rows), work=len(slots)), looks
         others = table.boxes[rows[:left]]
         taken = shares(self.space, q, others)
         rho = least_share(q, others, taken, True)
@@ -141,11 +141,11 @@ class Probabilistic(Strategy):
         made, looks = guess_within(_largest_first(taken), self._seed(q), trials, looks, point)
         if made < 0:
             begin = around(point, q, others, taken)
-            return Answer(table.witness(rows[left:], begin), work=len(slots) - made), looks
+            return BoxAnswer(table.witness(rows[left:], begin), work=len(slots) - made), looks
         if made < trials:
             return None, 0
         owners = dict.fromkeys(self.active.owner(slot) for slot in slots[rows[:left]].tolist())
-        return Answer(None, tuple(owners), bound(rho, made), len(slots) + made), looks
+        return BoxAnswer(None, tuple(owners), bound(rho, made), len(slots) + made), looks
 
     def _seed(self, q: Keys) -> int:
         """Where the guesses for a box begin."""
