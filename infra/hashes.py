@@ -9,8 +9,11 @@ import sys
 import urllib.request
 from pathlib import Path
 
+from pip._internal.models.index import PyPI
+
 LOCK = Path(__file__).parents[1] / "requirements.lock"
-INDEX = "https://pypi.org/simple"
+INDEX = PyPI.simple_url
+"""The index that pip itself takes by default."""
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s\\]+)", re.MULTILINE)
 LINK = re.compile(r'href="[^"#]*/([^"/#]+)#sha256=([0-9a-f]{64})"')
 USABLE = re.compile(r"(-(py3|py2\.py3|cp311|cp312|cp3\d*-abi3)-\S*\.whl|\.tar\.gz)$|-abi3-")

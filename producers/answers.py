@@ -14,19 +14,14 @@ import time
 import uuid
 from threading import Lock
 from typing import Any
-
-from kafka import TopicPartition
-from kafka.errors import KafkaError
+from weakref import finalize
 
 from access import DEADLINE
-from access.connection import connect_consumer
-from access.errors import failed
-from access.topics import topic_missing
 from producers.errors import NoAnswer, NotAccepted
+from producers.notices import connect_notices
 from producers.sender import PATIENCE, Sender, Sent
 from state.config import Kafka
 from state.protocol.notices import Notice, read_notice
-from state.protocol.topics import Topics
 
 SLICE = 0.5
 """Seconds that one look at the topic takes at most."""
@@ -37,15 +32,28 @@ def new_ack() -> str:
     return uuid.uuid4().hex
 
 
+def ack_in(sent: Sent) -> str | None:
+    """Return the ack that an event carries."""
+    ack: str | None = json.loads(sent.value).get("ack")
+    return ack
+
+
+class Expected(dict[str, Notice | None]):
+    """The answers that are expected, by ack; None where there is none yet."""
+
+    def forget_with(self, sent: Sent, ack: str) -> None:
+        """Forget an answer when nobody holds its event any more, so that what nobody waits for does not gather."""
+        finalize(sent, self.pop, ack, None).atexit = False
+
+
 class Answers:
     """The answers to one client's events. May be shared by threads; they wait in turn."""
 
     def __init__(self, kafka: Kafka, sender: Sender, deadline: float = DEADLINE) -> None:
         self._kafka, self._sender, self._deadline = kafka, sender, deadline
-        self._topic = Topics(kafka.prefix).notices
         self._lock = Lock()
         self._consumer: Any = None
-        self._asked: dict[str, Notice | None] = {}
+        self._asked = Expected()
 
     def expect(self, ack: str) -> None:
         """Listen from now on for the answer to an event that is about to be sent."""
@@ -53,9 +61,16 @@ class Answers:
             self._listen()
             self._asked[ack] = None
 
+    def awaited(self, sent: Sent) -> Sent:
+        """Let an event be waited for, as long as somebody holds it."""
+        sent.answer = self.wait
+        if ack := ack_in(sent):
+            self._asked.forget_with(sent, ack)
+        return sent
+
     def wait(self, sent: Sent, timeout: float = PATIENCE) -> Notice:
         """Wait for the answer to an event. Raises `NotAccepted` if it was refused, `NoAnswer` if time is over."""
-        ack = json.loads(sent.value).get("ack") or self._ask_again(sent)
+        ack = ack_in(sent) or self._ask_again(sent)
         ends = time.monotonic() + timeout
         with self._lock:
             while (notice := self._asked.get(ack)) is None:
@@ -69,6 +84,7 @@ class Answers:
 
     def _ask_again(self, sent: Sent) -> str:
         self.expect(ack := new_ack())
+        self._asked.forget_with(sent, ack)
         self._sender.repeat(sent, ack)
         return ack
 
@@ -76,28 +92,13 @@ class Answers:
         """Read the topic from its end, if that has not begun."""
         if self._consumer is not None:
             return
-        consumer = connect_consumer(self._kafka.bootstrap, self._deadline, reset="earliest")
-        try:
-            numbers = consumer.partitions_for_topic(self._topic)
-            if not numbers:
-                raise topic_missing(self._kafka.bootstrap, self._topic, self._deadline)
-            partitions = [TopicPartition(self._topic, number) for number in numbers]
-            consumer.assign(partitions)
-            for partition, end in consumer.end_offsets(partitions, timeout_ms=round(self._deadline * 1000)).items():
-                consumer.seek(partition, end)
-        except KafkaError as error:
-            consumer.close()
-            raise failed(self._kafka.bootstrap, self._deadline, error) from None
-        except BaseException:
-            consumer.close()
-            raise
-        self._consumer = consumer
+        self._consumer = connect_notices(self._kafka, self._deadline)
 
     def _look(self, seconds: float) -> None:
         for records in self._consumer.poll(timeout_ms=round(seconds * 1000)).values():
             for record in records:
                 notice = read_notice(record.value or b"")
-                if notice is not None and notice.ack in self._asked:
+                if notice is not None and notice.ack is not None and notice.ack in self._asked:
                     self._asked[notice.ack] = notice
 
     def close(self) -> None:

@@ -77,12 +77,12 @@ class Client:
         asked to say so at once, not only when somebody waits.
         """
         fields = {"id": id, "client": self.name, "where": where, "ttl": ttl, "rev": rev, "ack": self._ack(ack)}
-        return self._awaited(self._sender.send("subscribe", self.broker, _given(fields)))
+        return self._answers.awaited(self._sender.send("subscribe", self.broker, _given(fields)))
 
     def unsubscribe(self, id: str, rev: int | None = None, *, ack: bool = False) -> Sent:
         """Ask for `id` no longer. With `ack`, `wait()` also says if there was nothing to cancel."""
         fields = {"id": id, "client": self.name, "rev": rev, "ack": self._ack(ack)}
-        return self._awaited(self._sender.send("unsubscribe", self.broker, _given(fields)))
+        return self._answers.awaited(self._sender.send("unsubscribe", self.broker, _given(fields)))
 
     def publish(
         self, id: str, at: Mapping[str, Any], payload: Any = None, headers: Headers = (), *, ack: bool = False
@@ -93,7 +93,7 @@ class Client:
         """
         fields = {"id": id, "at": at, "payload": payload, "ack": self._ack(ack)}
         sent = self._sender.send("publish", self.broker, _given(fields), headers)
-        return self._awaited(sent) if ack else sent
+        return self._answers.awaited(sent) if ack else sent
 
     def _ack(self, wanted: bool) -> str | None:
         """Return a new ack and listen for its answer, if one is wanted."""
@@ -101,10 +101,6 @@ class Client:
             return None
         self._answers.expect(ack := new_ack())
         return ack
-
-    def _awaited(self, sent: Sent) -> Sent:
-        sent.answer = self._answers.wait
-        return sent
 
     def deliveries(
         self,

@@ -10,14 +10,13 @@ channel, but in order, because its key keeps them in one partition:
 So the reader keeps the highest number for every (partition, epoch, channel). Per partition, because a client's key may
 move when partitions are added, and between partitions there is no order.
 
-Not everything in the topic is the router's. After each poll that brought something for the client, the reader reads
-the control topic to its end (`state.protocol.control`). It passes over deliveries of an epoch that was never announced,
-of a router that was succeeded and does not know it yet, and those with a number above the count of all records since
-the life began: taken for true, that number would make every later delivery look like a repeat.
+Not everything in the topic is the router's: after each poll that brought something for the client, the reader asks by
+what to judge it (`judging`).
 
-All partitions are read, and other clients' records are passed over by their key, undecoded: that is right whatever
-wrote the topic and however many partitions it has. Every `REFRESH` seconds the reader asks whether there are new
-partitions, and begins each at its first record: nobody can have read it before.
+Only the partitions are read in which the router puts the client's deliveries, which is one for each life with another
+number of partitions; where no life was announced, all. Other clients' records are passed over by their key, undecoded.
+Every `REFRESH` seconds the reader asks whether there are new lives and partitions, and begins each partition at its
+first record: nobody can have read it before.
 
 A `bookmark` stores how far the reader is in Kafka: the offset of each partition and, as the offset's metadata, the
 highest numbers, in one commit, so that repeats are recognised after a restart too. It is no consumer group: it belongs
@@ -49,12 +48,11 @@ from kafka.structs import OffsetAndMetadata
 
 from access import DEADLINE
 from access.connection import connect_consumer
-from access.control import ControlLog
 from access.errors import KafkaFailed, Unreachable, failed
 from access.topics import topic_missing
+from producers.judging import DELIVERIES, Judge, Judgement, homes_of
 from state.config import NAME, NAME_RULE, Kafka
 from state.errors import ConfigError
-from state.protocol.control import Lives, count_since
 from state.protocol.messages import Headers
 from state.protocol.topics import Topics
 
@@ -64,8 +62,6 @@ REFRESH = 5.0
 """Seconds after which a reader asks again which partitions there are."""
 MOST_METADATA = 4096
 """Kafka refuses longer metadata of an offset (`offset.metadata.max.bytes`)."""
-
-DELIVERIES = "deliveries"
 
 log = logging.getLogger(__name__)
 
@@ -207,9 +203,8 @@ class Deliveries:
         self._key = client.encode()
         self._timeout = math.inf if timeout is None else timeout
         self._bookmark = None if bookmark is None else bookmark_id(kafka.prefix, bookmark, client)
-        self._control = ControlLog(kafka.bootstrap, kafka.prefix, deadline)
-        self._lives = Lives()
-        self._ends: dict[int, int] | None = None
+        self._judge = Judge(kafka, deadline)
+        self._judgement = Judgement()
         self._polled: list[Any] = []
         self._repeats: dict[int, Repeats] = {}
         self._taken: dict[int, int] = {}
@@ -229,16 +224,14 @@ class Deliveries:
             self._start(from_beginning=from_beginning)
         except BaseException:
             self._consumer.close()
-            self._control.close()
+            self._judge.close()
             raise
 
     # Where to begin
 
     def _start(self, *, from_beginning: bool) -> None:
         try:
-            numbers = self._consumer.partitions_for_topic(self._topic)
-            if not numbers:
-                raise topic_missing(self._kafka.bootstrap, self._topic, self._deadline)
+            numbers = self._wanted()
             first, ends = self._spans(numbers)
             stored = self._stored(numbers)
             known = bool(stored)  # a partition that a bookmark lacks came after it
@@ -247,6 +240,14 @@ class Deliveries:
         except KafkaError as error:
             raise failed(self._kafka.bootstrap, self._deadline, error) from None
         self._behind = {number: end for number, end in ends.items() if self._taken[number] < end}
+
+    def _wanted(self) -> set[int]:
+        """Return the partitions that may hold deliveries of the client."""
+        there = set(self._consumer.partitions_for_topic(self._topic) or ())
+        if not there:
+            raise topic_missing(self._kafka.bootstrap, self._topic, self._deadline)
+        homes = homes_of(self._key, self._judge.lives())
+        return there if homes is None else homes & there
 
     def _spans(self, numbers: set[int]) -> tuple[dict[int, int], dict[int, int]]:
         """Return the first offset of each partition, and the offset after its last record."""
@@ -359,7 +360,7 @@ class Deliveries:
             delivery = self._read(record) if record.key == key else None
             if (
                 delivery is not None
-                and self._is_ours(record, delivery)
+                and self._judgement.admits(record.partition, record.offset, delivery.epoch, delivery.seq)
                 and not repeats[record.partition].has(delivery.epoch, delivery.channel, delivery.seq)
             ):
                 self._handed = record.partition, record.offset + 1, delivery
@@ -377,18 +378,6 @@ class Deliveries:
         if record.headers:
             msgspec.structs.force_setattr(delivery, "headers", tuple((k, v or b"") for k, v in record.headers))
         return delivery
-
-    def _is_ours(self, record: Any, delivery: Delivery) -> bool:
-        """Return whether the router wrote a delivery, in a life that had not ended by then."""
-        lives = self._lives
-        judgement = lives.judge(delivery.epoch, DELIVERIES, record.partition, record.offset)
-        life = next((life for life in lives.announced if life.epoch == delivery.epoch), None)
-        ends = self._ends
-        possible = life is None or ends is None or delivery.seq <= count_since(life, DELIVERIES, ends)
-        if judgement == "foreign" or (judgement == "valid" and not possible):
-            place = f"{record.topic}, partition {record.partition}, offset {record.offset}"
-            log.warning("%s: passed over, not the router's: epoch %d, seq %d", place, delivery.epoch, delivery.seq)
-        return judgement == "valid" and possible
 
     # Fetching
 
@@ -421,8 +410,7 @@ class Deliveries:
     def _look_at_control(self) -> None:
         """Learn by what to judge the records that were polled; those not judged yet wait for the next fetch."""
         if any(record.key == self._key for record in self._polled):
-            self._lives = self._control.read().lives
-            self._ends = self._control.ends(self._topic, self._taken.keys())
+            self._judgement = self._judge.look(self._taken.keys())
 
     def _catch_up(self) -> None:
         """Forget the partitions that have reached the end seen at the start.
@@ -450,14 +438,15 @@ class Deliveries:
         self._lost = set()
 
     def _add_new_partitions(self) -> None:
-        """From time to time, see whether there are new partitions, and read them from their first record."""
+        """From time to time, see whether there are new lives or partitions, and read these from their first record."""
         if time.monotonic() < self._refreshed + REFRESH:
             return
         self._refreshed = time.monotonic()
-        numbers = self._consumer.partitions_for_topic(self._topic)
-        if not numbers:
-            raise topic_missing(self._kafka.bootstrap, self._topic, self._deadline)
-        new = numbers - self._taken.keys()
+        try:
+            new = self._wanted() - self._taken.keys()
+        except Unreachable as error:
+            log.warning("%s: new partitions cannot be looked for yet: %s", self._topic, error)
+            return
         if new:
             try:
                 first, ends = self._spans(new)
@@ -497,7 +486,7 @@ class Deliveries:
 
     def _forget_ended_lives(self, number: int) -> None:
         """Drop the marks of lives that have ended before the next record of a partition."""
-        lives, offset = self._lives, self._taken[number]
+        lives, offset = self._judgement.lives, self._taken[number]
         self._repeats[number].keep(lambda epoch: lives.judge(epoch, DELIVERIES, number, offset) == "valid")
 
     # The end
@@ -518,7 +507,7 @@ class Deliveries:
                 self._thread.shutdown()  # a fetch that was cancelled is still under way
             self._commit()
             self._consumer.close()
-            self._control.close()
+            self._judge.close()
 
     def __enter__(self) -> Self:
         return self

@@ -26,6 +26,28 @@ SLICE = 0.5
 """Seconds that one look at the topic takes at most."""
 
 
+def connect_notices(kafka: Kafka, deadline: float = DEADLINE, *, from_beginning: bool = False) -> Any:
+    """Return a consumer that reads the topic of notices, from now on or from its beginning."""
+    topic = Topics(kafka.prefix).notices
+    consumer: Any = connect_consumer(kafka.bootstrap, deadline)
+    try:
+        numbers = consumer.partitions_for_topic(topic)
+        if not numbers:
+            raise topic_missing(kafka.bootstrap, topic, deadline)
+        parts = [TopicPartition(topic, number) for number in numbers]
+        consumer.assign(parts)
+        offsets = consumer.beginning_offsets if from_beginning else consumer.end_offsets
+        for part, offset in offsets(parts, timeout_ms=round(deadline * 1000)).items():
+            consumer.seek(part, offset)
+    except KafkaError as error:
+        consumer.close()
+        raise failed(kafka.bootstrap, deadline, error) from None
+    except BaseException:
+        consumer.close()
+        raise
+    return consumer
+
+
 class Notices(Iterator[Notice]):
     """An iterator over the notices of one client. It ends when stopped, or after `timeout` seconds without one."""
 
@@ -41,27 +63,7 @@ class Notices(Iterator[Notice]):
         self._kafka, self._key, self._deadline = kafka, client.encode(), deadline
         self._timeout, self._stopped = timeout, False
         self._found: list[Notice] = []
-        self._consumer: Any = connect_consumer(kafka.bootstrap, deadline)
-        try:
-            self._begin(from_beginning)
-        except KafkaError as error:
-            self.close()
-            raise failed(kafka.bootstrap, deadline, error) from None
-        except BaseException:
-            self.close()
-            raise
-
-    def _begin(self, from_beginning: bool) -> None:
-        topic = Topics(self._kafka.prefix).notices
-        numbers = self._consumer.partitions_for_topic(topic)
-        if not numbers:
-            raise topic_missing(self._kafka.bootstrap, topic, self._deadline)
-        parts = [TopicPartition(topic, number) for number in numbers]
-        self._consumer.assign(parts)
-        wait = round(self._deadline * 1000)
-        ends = self._consumer.beginning_offsets if from_beginning else self._consumer.end_offsets
-        for part, offset in ends(parts, timeout_ms=wait).items():
-            self._consumer.seek(part, offset)
+        self._consumer = connect_notices(kafka, deadline, from_beginning=from_beginning)
 
     def __next__(self) -> Notice:
         """Wait for the next notice."""

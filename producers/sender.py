@@ -60,7 +60,7 @@ class Place(NamedTuple):
     offset: int
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class Sent:
     """An event on its way. `await` it in a coroutine, or call `place` to wait in a thread."""
 

@@ -48,7 +48,9 @@ def named(text: str) -> set[str]:
 def test_every_metric_that_is_named_is_exposed(exposed: set[str]) -> None:
     dashboard = json.loads((DEPLOY / "dashboard.json").read_text())
     asked = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
-    assert len(asked) == 16
+    assert len(asked) == 20
+    gateway = re.findall(r'Metric\("(gateway_\w+)"', (ROOT / "lacuna" / "serve" / "app.py").read_text())
+    exposed |= {f"{PREFIX}{name}" for name in gateway}
     expressions = re.findall(r"expr: (.*)", ALERTS)
     assert len(expressions) == 10
     assert named("\n".join((*asked, *expressions))) - exposed == set()
@@ -58,37 +60,49 @@ def test_every_metric_that_is_named_is_exposed(exposed: set[str]) -> None:
 def test_every_alert_has_a_paragraph_in_the_runbook() -> None:
     alerts = re.findall(r"alert: (\w+)", ALERTS)
     assert re.findall(r"^\*\*(Lacuna\w+)\.\*\*", OPERATIONS, re.M) == alerts
+    tested = (DEPLOY / "alerts_test.yml").read_text()
+    fired = re.findall(r"alertname: (\w+)\n\s+exp_alerts:\n", tested)
+    quiet = re.findall(r"alertname: (\w+)\n\s+exp_alerts: \[\]", tested)
+    assert set(fired) == set(alerts) and set(quiet) >= set(alerts) - {"LacunaRouterLate", "LacunaDiskFull"}
     assert ALERTS.count("severity:") == ALERTS.count("summary:") == len(alerts)
 
 
 def test_the_configuration_is_accepted_and_answers_to_other_machines() -> None:
     config = parse((DEPLOY / "lacuna.toml").read_text())
+    assert config.serve.hosts and not config.serve.is_local
     assert config.endpoint == Endpoint("0.0.0.0", 9464) and config.limits.subscriptions_per_client == 10_000
 
 
-@pytest.mark.parametrize("name", ["Dockerfile", "lacuna.service", "kubernetes/lacuna.yaml"])
-def test_the_options_of_the_job_exist(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+STARTS = {
+    "Dockerfile": "run",
+    "lacuna.service": "run",
+    "kubernetes/lacuna.yaml": "run",
+    "compose.yml": "serve",
+    "lacuna-gateway.service": "serve",
+    "kubernetes/gateway.yaml": "serve",
+}
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_the_options_exist(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    verb = STARTS[name]
     with pytest.raises(SystemExit):
-        main(["run", "--help"])
+        main([verb, "--help"])
     known = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
-    started = next(
-        line for line in (DEPLOY / name).read_text().splitlines() if re.search(r"(lacuna run|\"run\",)", line)
-    )
-    assert set(re.findall(r"--[a-z-]+", started)) <= known
+    lines = (DEPLOY / name).read_text().splitlines()
+    started = next(line for line in lines if re.search(rf"(lacuna {verb} |\"{verb}\",)", line))
+    given = set(re.findall(r"--[a-z-]+", started))
+    assert "--config" in given and given <= known
 
 
 def test_the_image_runs_as_nobody_in_particular() -> None:
     last = (DEPLOY / "Dockerfile").read_text().rpartition("\nFROM ")[2]
     assert "USER 10001:10001" in last and "pip install" not in last
     assert all(f"COPY {package} {package}" in (DEPLOY / "Dockerfile").read_text() for package in ("state", "access"))
-    pod = (DEPLOY / "kubernetes" / "lacuna.yaml").read_text()
-    for rule in (
-        "runAsNonRoot: true",
-        "readOnlyRootFilesystem: true",
-        "allowPrivilegeEscalation: false",
-        "drop: [ALL]",
-    ):
-        assert rule in pod
+    rules = ("runAsNonRoot: true", "readOnlyRootFilesystem: true", "allowPrivilegeEscalation: false", "drop: [ALL]")
+    for name in ("lacuna.yaml", "gateway.yaml"):
+        pod = (DEPLOY / "kubernetes" / name).read_text()
+        assert all(rule in pod for rule in rules)
 
 
 CHECKS = {
@@ -105,3 +119,28 @@ def test_the_tools_find_nothing_wrong(name: str) -> None:
         pytest.skip(f"{CHECKS[name][0]} is not installed")
     done = subprocess.run(CHECKS[name], cwd=DEPLOY, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_each_finding_of_bandit_is_explained() -> None:
+    if shutil.which("bandit") is None:
+        pytest.skip("bandit is not installed")
+    command = [
+        "bandit",
+        "-q",
+        "-ll",
+        "-f",
+        "json",
+        "-r",
+        "access",
+        "infra",
+        "lacuna",
+        "producers",
+        "state",
+        "streaming",
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    results = json.loads(done.stdout)["results"]
+    assert {each["issue_severity"] for each in results} <= {"MEDIUM"}
+    found = {(each["test_id"], each["filename"].removeprefix("./").removesuffix(".py")) for each in results}
+    lines = re.findall(r"^\| (B\d+), .*? \| (.*?) \|", (ROOT / "SECURITY.md").read_text(), re.M)
+    assert found == {(rule, module) for rule, places in lines for module in re.findall(r"`([\w/]+)`", places)}
