@@ -23,6 +23,10 @@ EXTRAS = {
     "pyarrow": "spark",
     "pandas": "spark",
     "matplotlib": "draw",
+    "starlette": "serve",
+    "uvicorn": "serve",
+    "httptools": "serve",
+    "jinja2": "serve",
     "bench": "bench",
 }
 """The extra of the distribution that brings a package. Benchmarks are in the sources only."""
@@ -129,7 +133,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _fail(message: str) -> int:
-    print(f"lacuna: {message}", file=sys.stderr)
+    from lacuna.cli.console import visible  # here: it takes a tenth of a second to import
+
+    print(f"lacuna: {visible(message)}", file=sys.stderr)
     return 2
 
 

@@ -40,8 +40,11 @@ class Coverers:
 
 
 def coverers_at(space: Space, rows: Sequence[Row], index: int) -> Coverers:
-    """Return the coverers of a subscription when row `index` of a link's rows was decided."""
-    names = tuple(name_from(value) for value in rows[index]["covered_by"])
+    """Return the coverers of a subscription when row `index` of a link's rows was decided.
+
+    Rows of an early version have only their ids, which say too little.
+    """
+    names = tuple(name_from(value) for value in rows[index]["covered_by"] or ())
     return Coverers(names, active_at(space, rows, index))
 
 

@@ -1,27 +1,30 @@
-"""The decision log: decisions about subscriptions, read from the lake or from the files of a simulation.
+"""The decision log: decisions about subscriptions, and their changes, read from the lake or from a simulation's files.
 
-The lake is read by delta-rs; Spark is not needed. Rows come as `state.storage.rows` makes them: `witness` as a filter,
-`shape` as a list of filters (the disjoint boxes of the subscription), or null.
+Rows come as `lacuna.analysis.lake` reads them: `witness` as a filter, `shape` as a list of filters (the disjoint boxes
+of the subscription), or null.
 
 Order. A simulation writes its rows in the order of events; its `batch` is the line that caused the row, which with a
 seed is no order. The lake returns files in any order, but all rows of one link come from one region: they are sorted by
-epoch, batch and `seq`. (Rows of a version without `seq` keep the order in which they are found.) A life that begins
-from the topics decides everything again, in batches below -1; what earlier lives decided is then not read. The
-subscriptions that a neighbour was told of at any moment follow from the rows before it: `forward` and `promote` add a
-subscription, `cancel` removes it.
+epoch, batch and `seq`. (Rows of a version without `seq` keep the order in which they are found.) The subscriptions
+that a neighbour was told of at any moment follow from the rows before it: `forward` and `promote` add a subscription,
+`cancel` removes it.
+
+Lives. Each life records what it begins with, in batches below -1. One that has decided again about everything says
+why; what earlier lives decided is then not read. One that keeps its brokers says `carried`. That tells nothing new of
+most subscriptions, so the earlier decisions stay, with their reasons (`joined`). It corrects them where the life began
+from an older copy: what was decided after the copy is not true any more.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import islice
 from pathlib import Path
 
+from lacuna.analysis.lake import Lasting, open_tables, order_of
 from state.config import Config
-from state.errors import LacunaError
 from state.geometry.boxes import Boxes, boxes_where
 from state.protocol.messages import Name
 from state.protocol.reasons import Reason
@@ -32,6 +35,8 @@ TOLD = ("forward", "promote")
 """Actions after which the neighbour is told."""
 GONE = ("cancel", "drop")
 """Actions after which the neighbour is not told, and the shape is not recorded."""
+LAST_DECISION = Lasting(("broker", "link", "home", "client", "subscription"), "action", GONE, TOLD)
+"""The decisions that still count."""
 STILL_THERE = tuple(reason for reason in Reason if reason.still_stands)
 """Reasons of a cancel after which the subscription still stands. A row that withholds it follows, except in `mics`."""
 
@@ -45,56 +50,67 @@ class Source:
 
     def decisions(self, **equal: str) -> list[Row]:
         """Return the decisions whose columns have these values, those of each link in the order of deciding."""
-        return self._lines(equal) if self.folder else sorted(self._lake(equal), key=order_of)
+        tables = open_tables(self.config, self.folder)
+        lives = tables.lives()
+        decided = max((epoch for epoch, again in lives.items() if again), default=0)
+        return joined(tables.rows("decisions", since=decided, **equal), lives)
+
+    def changes(self, **equal: str) -> list[Row]:
+        """Return the changes of subscriptions whose columns have these values, in order. An early version has none."""
+        tables = open_tables(self.config, self.folder)
+        if not tables.has("subscriptions"):
+            return []
+        return tables.rows("subscriptions", since=tables.begun("subscriptions"), **equal)
 
     @property
     def where(self) -> str:
         """The path of the source, for messages."""
         return str(self.folder or self.config.lake.path)
 
-    def _lines(self, equal: dict[str, str]) -> list[Row]:
-        path = Path(str(self.folder)) / "decisions.jsonl"
-        if not path.is_file():
-            remedy = "name a folder that `lacuna simulate --out` wrote"
-            raise LacunaError(f"{self.folder}: there is no decisions.jsonl in it. Remedy: {remedy}")
-        with path.open("rb") as file:
-            rows = (json.loads(line) for line in file)
-            return [row for row in rows if all(row[column] == value for column, value in equal.items())]
 
-    def _lake(self, equal: dict[str, str]) -> list[Row]:
-        from deltalake import DeltaTable  # here: reading files needs neither
-        from pyarrow import compute
+def joined(rows: Iterable[Row], begun: Mapping[int, bool]) -> list[Row]:
+    """Return the rows of several lives, in order, as those of one.
 
-        path = f"{self.config.lake.path.rstrip('/')}/decisions"
-        if not DeltaTable.is_deltatable(path):
-            remedy = "run the job first, name the right configuration, or read a simulation with --from"
-            raise LacunaError(f"lake.path = {self.config.lake.path!r}: there is no table decisions. Remedy: {remedy}")
-        rows = DeltaTable(path).to_pyarrow_dataset()
-        wanted = None
-        if "epoch" in rows.schema.names:  # an early version had none
-            begun = rows.to_table(columns=["epoch"], filter=compute.field("batch") < -1)["epoch"]
-            first = compute.max(begun).as_py()
-            wanted = None if first is None else compute.field("epoch") >= first
-        for column, value in equal.items():
-            matches = compute.field(column) == value
-            wanted = matches if wanted is None else wanted & matches
-        return [_plain(row) for row in rows.to_table(filter=wanted).to_pylist()]
+    `begun` are the lives that recorded what they begin with: whether they have decided again, or carried it over.
+    """
+    by_life: dict[int, list[Row]] = {epoch: [] for epoch in begun}
+    for row in rows:
+        by_life.setdefault(order_of(row)[0], []).append(row)
+    found: list[Row] = []
+    for epoch, new in sorted(by_life.items()):
+        if begun.get(epoch):
+            found = new
+        elif epoch in begun:
+            found = _carried_over(found, new)
+        else:
+            found += new
+    return found
 
 
-def order_of(row: Row) -> tuple[int, int, int]:
-    """Return the sort key of a row among those of its link. Rows of an early version have no epoch, or no `seq`."""
-    epoch, seq = row.get("epoch"), row.get("seq")
-    return 0 if epoch is None else int(epoch), int(row["batch"]), -1 if seq is None else int(seq)
+def _carried_over(before: list[Row], life: list[Row]) -> list[Row]:
+    """Return the rows of a life that carried over what stood behind those before it, as far as they are true for it."""
+    last = {_place(row): row for row in before}
+    carried = {_place(row): row for row in life if row["reason"] == Reason.CARRIED}
+    untrue = {place for place, row in last.items() if place not in carried and not _ends_or_is_by_ranges(row)}
+    known = {place for place, row in carried.items() if place in last and _stands_as(last[place], row)}
+    kept = [row for row in before if _place(row) not in untrue]
+    return kept + [row for row in life if row["reason"] != Reason.CARRIED or _place(row) not in known]
 
 
-def _plain(row: Row) -> Row:
-    """Return a row of the Delta table in the form that a simulation writes."""
-    for column in ("witness", "shape"):
-        row[column] = None if row[column] is None else json.loads(row[column])
-    for column, value in row.items():
-        if isinstance(value, datetime):
-            row[column] = value.isoformat().replace("+00:00", "Z")
-    return row
+def _place(row: Row) -> tuple[str, str, Name]:
+    return row["broker"], row["link"], name_of(row)
+
+
+def _ends_or_is_by_ranges(row: Row) -> bool:
+    """Return whether nothing is carried over after this row: it is gone, or only its ranges are known (`mics`)."""
+    return row["action"] in GONE or row.get("ranges") is not None
+
+
+def _stands_as(row: Row, carried: Row) -> bool:
+    """Return whether a carried row says of a subscription what an earlier one says."""
+    told = row["action"] in TOLD
+    same = row["shape"] == carried["shape"] and told == (carried["action"] in TOLD)
+    return same and row["action"] not in GONE and (told or row["covered_by"] == carried["covered_by"])
 
 
 def name_of(row: Row) -> Name:
@@ -105,6 +121,15 @@ def name_of(row: Row) -> Name:
 def name_from(value: Row) -> Name:
     """Return the name in a column of names."""
     return Name(value["home"], value["client"], value["subscription"])
+
+
+def filter_of(written: str) -> object:
+    """Return a filter as a client gave it from the text that the table has of it.
+
+    >>> filter_of('{"price": [1, 2]}'), filter_of("price > 3")
+    ({'price': [1, 2]}, 'price > 3')
+    """
+    return json.loads(written) if written.lstrip()[:1] in ("{", "[") else written
 
 
 def shape_of(space: Space, row: Row) -> Boxes | None:

@@ -129,7 +129,7 @@ def _kafka(config: Config) -> Iterator[Finding]:
     try:
         require_topics(kafka.bootstrap, Topics(kafka.prefix).all, DEADLINE)
         yield Finding("Kafka", "good", f"{kafka.bootstrap} answers, and has the topics {kafka.prefix}.*")
-        found = differences(kafka.bootstrap, kafka.prefix, kafka.replication, DEADLINE)
+        found = differences(kafka.bootstrap, kafka.prefix, kafka.wanted, DEADLINE)
         yield from (Finding("topics", "warning", text, "change it with Kafka's own tools") for text in found)
         yield from _clock(config)
     except KafkaFailed as error:

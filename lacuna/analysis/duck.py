@@ -13,13 +13,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from lacuna.analysis.views import DUCKDB, views
+from lacuna.analysis.views import DUCKDB, MORE_THAN_READ, views
 from state.config import Config
 from state.errors import LacunaError
 from state.storage.tables import TABLES
@@ -43,11 +44,17 @@ FUNCTIONS = frozenset(
     )
 )
 """Functions that give the same in both engines."""
+WIDE, SPAN = pa.decimal128(38, 0), pa.month_day_nano_interval()
+DAY = 86_400_000_000
 CASTS = frozenset(("DATE", "DOUBLE"))
 OTHER = frozenset(
     ("ARRAY_EXTRACT", "ARRAY_SLICE", "LAMBDA", "TABLE_FUNCTION", "SHOW_REF", "PIVOT", "POSITIONAL_REFERENCE")
 )
 """Types of nodes that mean something else in Spark, or nothing."""
+READS = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
+"""Statements that only read. Only the first kind is answered here."""
+CATALOGUES = ("duckdb_", "pg_", "sqlite_")
+"""Beginnings of names that DuckDB has for its own tables."""
 TRAVEL = re.compile(
     r"""('(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*|/\*.*?\*/)|\b(\w+)\s+(?:FOR\s+)?(?:SYSTEM_)?"""
     r"""(?:VERSION\s+AS\s+OF\s+(\d+)|(?:TIMESTAMP|TIME)\s+AS\s+OF\s+'([^']+)')""",
@@ -86,16 +93,26 @@ class Duck:
         if self._open is not None:
             self._open.close()
         travelled = TRAVEL.sub(self._as_of, statement)
+        self._refuse_writing(travelled)
         [(tree,)] = self._parser.execute("SELECT json_serialize_sql(?::VARCHAR)", [travelled]).fetchall()
         if not is_plain(json.loads(tree)):
             raise NotPlain
         try:
             self._open = self._connection.sql(travelled).to_arrow_reader(CHUNK)
-            return _with_long_sums(self._open)
+            return _as_spark_has_them(self._open)
         except (duckdb.BinderException, duckdb.CatalogException, duckdb.ConversionException) as error:
             raise Mistake(f"the query failed: {_line(error)}. Remedy: correct the query") from None
         except duckdb.Error:
             raise NotPlain from None
+
+    def _refuse_writing(self, statement: str) -> None:
+        """Refuse at once what DuckDB knows to do more than read. Spark refuses the rest of it."""
+        try:
+            kinds = [each.type for each in self._parser.extract_statements(statement)]
+        except duckdb.Error:
+            return
+        if any(kind not in READS for kind in kinds):
+            raise Mistake(MORE_THAN_READ)
 
     def _as_of(self, found: re.Match[str]) -> str:
         """Return the name of a table as it was, which is registered under that name."""
@@ -103,16 +120,34 @@ class Duck:
         if text is not None or table.lower() not in TABLES:
             return found[0]
         name = f"{table.lower()}@{version or moment}"
-        earlier = table_at(self._config, table.lower(), int(version) if version else moment)
+        earlier = table_at(self._config, table.lower(), int(version) if version else _moment(moment))
         self._connection.register(name, earlier.to_pyarrow_dataset())
         return f'"{name}" AS {table}'
 
 
-def _with_long_sums(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
-    """Return rows whose sums are int64, as in Spark: DuckDB makes them wider, which Arrow has as decimals."""
-    wide = pa.decimal128(38, 0)
-    schema = pa.schema([f.with_type(pa.int64()) if f.type == wide else f for f in rows.schema])
-    return pa.RecordBatchReader.from_batches(schema, (batch.cast(schema) for batch in rows))
+def _as_spark_has_them(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
+    """Return rows whose sums and spans of time are of the types that Spark gives them.
+
+    DuckDB makes sums wider than int64, which Arrow has as decimals; and spans have months besides, which are 0 here.
+    """
+    types = {WIDE: pa.int64(), SPAN: pa.duration("us")}
+    schema = pa.schema([field.with_type(types.get(field.type, field.type)) for field in rows.schema])
+    return pa.RecordBatchReader.from_batches(schema, (_cast(batch, schema) for batch in rows))
+
+
+def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [
+            _spans(column) if column.type == SPAN else column.cast(field.type)
+            for column, field in zip(batch.columns, schema, strict=True)
+        ],
+        schema=schema,
+    )
+
+
+def _spans(column: pa.Array) -> pa.Array:
+    micros = [v if v is None else v.days * DAY + v.nanoseconds // 1000 for v in column.to_pylist()]
+    return pa.array(micros, pa.int64()).cast(pa.duration("us"))
 
 
 def is_plain(tree: dict[str, Any]) -> bool:
@@ -131,6 +166,8 @@ def _nodes(value: Any) -> Iterator[dict[str, Any]]:
 def _is_common(node: dict[str, Any]) -> bool:
     if "function_name" in node and node["function_name"].lower() not in FUNCTIONS:
         return False
+    if node.get("schema_name") or str(node.get("table_name", "")).lower().startswith(CATALOGUES):
+        return False  # a catalogue of DuckDB's own
     if node.get("class") == "CAST":
         return str(node["type_expr"].get("type_name", "")).upper() in CASTS
     chosen = node.get("class") == "STAR" and node.get("expr") is not None  # COLUMNS('...')
@@ -142,14 +179,27 @@ def _line(error: Exception) -> str:
     return str(error).splitlines()[0].partition("Error: ")[2] or str(error).splitlines()[0]
 
 
-def table_at(config: Config, table: str, when: int | str) -> DeltaTable:
+def table_at(config: Config, table: str, when: int | datetime) -> DeltaTable:
     """Open a table as it was at a version or a moment. Raises `Mistake` if it cannot be had."""
     opened = _opened(config, table)
+    last = opened.version()
     try:
         opened.load_as_version(when)
     except Exception as error:
-        raise Mistake(f"{table} as of {when}: {str(error).splitlines()[0]}. Remedy: name another version") from None
+        rule = f"it has versions up to {last}, and the oldest may be cleaned away"
+        raise Mistake(f"{table} as of {when}: {rule}. Remedy: name another version") from error
+    if isinstance(when, datetime) and opened.history(1)[0]["timestamp"] > when.timestamp() * 1000:
+        raise Mistake(f"{table} as of {when}: the table is younger. Remedy: name a later moment, or VERSION AS OF 0")
     return opened
+
+
+def _moment(text: str) -> datetime:
+    """Return a moment, in UTC if it does not say otherwise. Raises `NotPlain` for a form that only Spark knows."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise NotPlain from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _opened(config: Config, table: str) -> DeltaTable:

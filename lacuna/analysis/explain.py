@@ -17,18 +17,17 @@ stands, because another covers it now, is called taken back; the row names the s
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from lacuna.analysis.certificates import Coverers, coverers_now
-from lacuna.analysis.decision_log import GONE, Source, name_of, order_of, stands
-from lacuna.analysis.wording import words
+from lacuna.analysis.decision_log import GONE, Source, name_of, stands
+from lacuna.analysis.lake import Tables, order_of
 from state.config import Config
 from state.errors import LacunaError
 from state.protocol.messages import Name
 from state.protocol.reasons import Reason
-from state.space import Space
 from state.storage.rows import Row
 
 STATES = {
@@ -38,24 +37,53 @@ STATES = {
     "cancel": "cancelled",
     "drop": "dropped",
 }
-FOUND = {
-    "possible gap": "perhaps nobody covers",
-    "no single cover": "no single one covers",
-    "flood": "nobody was asked who covers",
-}
-"""Names for the witness where it is less than a proof, by the reason of the decision."""
-PLAIN = (Reason.GAP, *FOUND)
-"""Reasons that the witness itself tells."""
-LONGEST = 12
-"""The most coverers that are named to a person; JSON names all."""
 
 
 # Reading
 
 
-def find_subscription(rows: list[Row], source: Source, id: str, client: str | None, broker: str | None) -> Name:
+@dataclass(frozen=True)
+class Found:
+    """A subscription: its changes at its own broker, and the links that decided about it, from there outward."""
+
+    name: Name
+    changes: list[Row]
+    steps: list[Step]
+
+
+def find_subscription(source: Source, id: str, client: str | None, broker: str | None) -> Found:
     """Return the one subscription with this id, client and broker. Raises `LacunaError` if it is not one."""
-    names = dict.fromkeys(map(name_of, rows))
+    rows, changes = source.decisions(subscription=id), source.changes(subscription=id)
+    name = _one_of(dict.fromkeys([*map(name_of, rows), *map(_changed, changes)]), source, id, client, broker)
+    return Found(
+        name,
+        [row for row in changes if _changed(row) == name],
+        list(outward_links(source.config, [row for row in rows if name_of(row) == name])),
+    )
+
+
+def find_name(tables: Tables, given: str, client: str | None) -> Name:
+    """Return the one subscription with this id, or BROKER/CLIENT/ID. Raises `LacunaError` if it is not one."""
+    parts = given.split("/", 2)
+    whole = Name(*parts) if len(parts) == 3 and parts[0] in tables.config.overlay.neighbours else None
+    rows = tables.rows("subscriptions", ("broker", "client", "subscription"), subscription=whole.id if whole else given)
+    names = [name for name in dict.fromkeys(map(_changed, rows)) if client in (None, name.client)]
+    fitting = [name for name in names if whole in (None, name)]
+    if len(fitting) == 1:
+        return fitting[0]
+    if not fitting:
+        remedy = "look for it in rejects; or wait until the archive has caught up"
+        raise LacunaError(f"{given}: no such subscription is recorded in {tables.where}. Remedy: {remedy}")
+    which = ", ".join(f"{name.broker}/{name.client}/{name.id}" for name in fitting)
+    raise LacunaError(f"{given}: {len(fitting)} subscriptions have this id. Remedy: say which: --subscription {which}")
+
+
+def _changed(row: Row) -> Name:
+    return Name(row["broker"], row["client"], row["subscription"])
+
+
+def _one_of(names: Iterable[Name], source: Source, id: str, client: str | None, broker: str | None) -> Name:
+    """Return the one name that fits."""
     fitting = [n for n in names if client in (None, n.client) and broker in (None, n.broker)]
     if len(fitting) == 1:
         return fitting[0]
@@ -65,8 +93,8 @@ def find_subscription(rows: list[Row], source: Source, id: str, client: str | No
     others = ", ".join(f"{name.client} at {name.broker}" for name in names)
     known = f" (it is recorded for {others})" if others else ""
     raise LacunaError(
-        f"{id}: no decision about such a subscription is recorded in {source.where}{known}. Remedy: look for the id in "
-        "rejects; wait until the archive has caught up; a broker without neighbours decides nothing"
+        f"{id}: no such subscription is recorded in {source.where}{known}. Remedy: look for the id in rejects; or wait "
+        "until the archive has caught up"
     )
 
 
@@ -102,6 +130,8 @@ class Step:
 
 def outward_links(config: Config, rows: list[Row]) -> Iterator[Step]:
     """Yield the links that decided about one subscription, from its own broker outward."""
+    if not rows:
+        return
     by_link: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows:
         by_link[row["broker"], row["link"]].append(row)
@@ -134,6 +164,8 @@ def at_present(source: Source, name: Name, steps: list[Step]) -> dict[str, Cover
 def chosen_link(steps: list[Step], wanted: str | None) -> str:
     """Return the link to draw: the one named, or the first. Raises `LacunaError` if nothing was decided there."""
     links = [step.name for step in steps]
+    if not links:
+        raise LacunaError("--draw: no link decided about it: its broker has no neighbours. Remedy: leave --draw out")
     if wanted is None:
         return links[0]
     if wanted not in links:
@@ -144,14 +176,16 @@ def chosen_link(steps: list[Step], wanted: str | None) -> str:
 # Describing
 
 COLUMNS = (
-    *("action", "reason", "cause", "strategy", "origin", "coverers", "covered_by"),
+    *("action", "reason", "cause", "change", "trigger", "strategy", "origin", "coverers", "covered_by"),
     *("witness", "shape", "nodes", "time", "batch"),
 )
+OF_CHANGES = ("change", "filter", "expires", "time", "batch")
 Present = Mapping[str, Coverers]
 
 
-def as_json(name: Name, steps: list[Step], present: Present, drawn: str | None) -> dict[str, Any]:
+def as_json(found: Found, present: Present, drawn: str | None) -> dict[str, Any]:
     """Return the explanation as one JSON object."""
+    name, steps = found.name, found.steps
     links = [
         {
             "broker": step.broker,
@@ -169,13 +203,14 @@ def as_json(name: Name, steps: list[Step], present: Present, drawn: str | None) 
         "client": name.client,
         "broker": name.broker,
         "shape": last_shape(steps),
+        "changes": [{column: row[column] for column in OF_CHANGES} for row in found.changes],
         "links": links,
         "drawing": drawn,
     }
 
 
 def _columns(row: Row) -> Row:
-    return {column: row[column] for column in COLUMNS}
+    return {column: row.get(column) for column in COLUMNS}
 
 
 def _ids(step: Step, present: Present) -> list[str] | None:
@@ -191,39 +226,3 @@ def last_shape(steps: list[Step]) -> list[Row] | None:
     own = [[row for row in step.rows if stands(row)] for step in steps if step.depth == 0]
     last = [rows[-1] for rows in own if rows]
     return max(last, key=order_of)["shape"] if last else None
-
-
-def because(space: Space, row: Row, now: Coverers | None = None) -> str:
-    """Return the reason of a decision and its proof, as text."""
-    if row["coverers"]:
-        return _covered(row, now)
-    if row["witness"] is not None:
-        return _uncovered(space, row)
-    if row["reason"] != Reason.TAKEN_BACK:
-        return str(row["reason"])
-    cause = row["cause"]
-    why = f", because of {cause['subscription']} of {cause['client']} at {cause['home']}" if cause else ""
-    return f"taken back by {row['origin']}{why}"
-
-
-def _uncovered(space: Space, row: Row) -> str:
-    """Return what nobody covers, and since which other one ended or changed."""
-    trigger, _, reason = row["reason"].rpartition(": ")
-    if not trigger.endswith((" was cancelled", " was replaced")):
-        trigger, reason = "", row["reason"]
-    found = FOUND.get(reason, "nobody covers")
-    since = f"since {trigger}, " if trigger and reason in PLAIN else ""
-    said = found if reason in PLAIN else f"{row['reason']}: {found}"
-    return f"{since}{said} {words(space, row['witness'])}"
-
-
-def _covered(row: Row, now: Coverers | None) -> str:
-    if now is None or not now.recomputed:
-        return f"{row['reason']}: {_few(row['coverers'])}"
-    present = "by whom now was not recorded" if now.names is None else f"now by {_few([n.id for n in now.names])}"
-    return f"{row['reason']} when it was decided: {_few(row['coverers'])}; {present}"
-
-
-def _few(ids: list[str]) -> str:
-    more = len(ids) - LONGEST
-    return ", ".join(ids[:LONGEST]) + (f" and {more} more" if more > 0 else "")

@@ -5,6 +5,7 @@ Tables are in the catalogue of the session, as external tables, so that `VERSION
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +13,26 @@ import pyarrow as pa
 from py4j.java_gateway import is_instance_of
 from pyspark.sql import SparkSession
 
-from lacuna.analysis.views import SPARK, views
+from lacuna.analysis.views import MORE_THAN_READ, SPARK, views
 from lacuna.local import spark_jars
 from state.config import Config
 from state.errors import LacunaError
 from state.storage.tables import TABLES
 from streaming.pipeline import Engine, session
 
+FILES = "spark.sql.runSQLOnFiles"
+"""The setting that lets a statement read any file, such as text.`/etc/passwd`."""
+
 
 class SparkLake:
     """A session with the tables of one lake."""
 
     def __init__(self, config: Config, spark: SparkSession | None = None) -> None:
+        logging.getLogger("SQLQueryContextLogger").disabled = True  # it prints every mistake as a page of JSON
         self._own = spark is None
         self._spark = spark or session(Engine(jars=spark_jars(), partitions=2))
         open_lake(self._spark, config)
+        self._spark.conf.set(FILES, "false")
 
     def query(self, statement: str) -> pa.Table:
         """Run a statement that reads. Raises `LacunaError` in one line if it does more, or is wrong."""
@@ -77,10 +83,7 @@ def refuse_writing(spark: Any, query: str) -> None:
         session.functionRegistry().dropFunction(identifier(function, some("builtin"), some("system")))
     plan = session.sqlParser().parsePlan(query)
     if plan.getClass().getSimpleName() not in READING and _writes(spark, plan):
-        raise LacunaError(
-            "the statement does more than read, and `lacuna sql` only reads. Remedy: write a SELECT; tables are "
-            "changed by the job and by `lacuna archive` alone"
-        )
+        raise LacunaError(MORE_THAN_READ)
 
 
 def _writes(spark: Any, plan: Any) -> bool:

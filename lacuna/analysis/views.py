@@ -6,7 +6,8 @@
     latency     percentiles in seconds: from arrival to delivery, and for each crossing of a link
     hot_links   what each link carried, the busiest first
     why         a decision with its story: the filter asked for, and one row for each that covers it, with its filter
-    why_not     a publication and a subscription that stood then: the attribute that excludes it
+    why_not     a publication and a subscription that stood then, and each of its boxes, or that which contains the
+                publication: the attribute that excludes it; `matches` is of the whole subscription
 
 A view is text. Engines differ in a few words, which a `Dialect` knows. `why_not` compares a publication with a box,
 attribute by attribute, so it depends on the space; `links` is the overlay of the configuration.
@@ -22,6 +23,11 @@ from state.space import Attribute
 
 NO_LINKS = ("local", "*")
 """Links of `metrics` that are not links."""
+MORE_THAN_READ = (
+    "the statement does more than read, and `lacuna sql` only reads. Remedy: write a SELECT; tables are changed by the "
+    "job and by `lacuna archive` alone"
+)
+"""What both engines say of a statement that writes."""
 ENDED = ("unsubscribe", "expire")
 """Changes after which a subscription does not stand."""
 
@@ -36,6 +42,7 @@ class Dialect:
     quote: str
     moment: str
     listed: str
+    any: str
 
     def name(self, name: str) -> str:
         """Return a name in quotes."""
@@ -49,6 +56,7 @@ DUCKDB = Dialect(
     '"',
     "strftime({}, '%Y-%m-%dT%H:%M:%SZ')",
     "array_to_string({}, ', ')",
+    "len(list_filter({0}, lambda box: {1})) > 0",
 )
 SPARK = Dialect(
     "unix_micros({})",
@@ -57,6 +65,7 @@ SPARK = Dialect(
     "`",
     "date_format({}, \"yyyy-MM-dd'T'HH:mm:ss'Z'\")",
     "concat_ws(', ', {})",
+    "exists({0}, box -> {1})",
 )
 
 
@@ -114,7 +123,7 @@ SAVINGS = f"""
             sum(forwarded) AS forwarded, sum(publications) AS considered
         FROM metrics WHERE link NOT IN ({_texts(NO_LINKS)}) GROUP BY 1, 2, 3),
     flooded AS (
-        SELECT CAST(s.arrived AS DATE) AS day, l.broker, l.link, count(*) AS flooded
+        SELECT CAST(coalesce(s.arrived, s.time) AS DATE) AS day, l.broker, l.link, count(*) AS flooded
         FROM links AS l JOIN subscriptions AS s ON NOT array_contains(l.behind, s.broker)
         WHERE s.change NOT IN ('renew', 'carry') GROUP BY 1, 2, 3)
     SELECT coalesce(t.day, f.day) AS day, coalesce(t.broker, f.broker) AS broker, coalesce(t.link, f.link) AS link,
@@ -154,19 +163,21 @@ def _latency(dialect: Dialect) -> str:
     FROM taken GROUP BY what, entry, broker, hop"""
 
 
-ASKED = """
+WHEN = "coalesce(arrived, time)"
+"""The moment of an event; an earlier version recorded one only."""
+ASKED = f"""
     asked AS (
-        SELECT broker, client, subscription, filter, boxes, arrived AS since, lead(arrived) OVER (
+        SELECT broker, client, subscription, filter, boxes, {WHEN} AS since, lead({WHEN}) OVER (
             PARTITION BY broker, client, subscription ORDER BY epoch, batch, seq) AS until
         FROM subscriptions)"""
 """What each client asked for, from when until when."""
 
 
 def _why(dialect: Dialect) -> str:
-    stood = "{0}.since <= d.arrived AND ({0}.until IS NULL OR d.arrived < {0}.until)"
+    stood = "{0}.since <= d.moment AND ({0}.until IS NULL OR d.moment < {0}.until)"
     return f"""
     WITH {ASKED},
-    decided AS (SELECT *, {dialect.each.format("covered_by")} AS coverer FROM decisions)
+    decided AS (SELECT *, {WHEN} AS moment, {dialect.each.format("covered_by")} AS coverer FROM decisions)
     SELECT d.epoch, d.batch, d.seq, d.time, d.arrived, d.written, d.broker, d.link, d.home, d.client, d.subscription,
         s.filter, d.action, d.reason, d.change, d.cause, d.witness,
         d.coverer.home AS coverer_home, d.coverer.client AS coverer_client,
@@ -187,19 +198,21 @@ def _why_not(config: Config, dialect: Dialect) -> str:
         return f"CASE {parts} END"
 
     excluding = case(lambda a: _texts([a.name]))
+    inside = " AND ".join(f"NOT coalesce({condition}, false)" for condition in outside.values())
     found = case(lambda a: _text(a, f"point.{dialect.name(a.name)}", dialect))
     asked = case(lambda a: _range(a, dialect))
     return f"""
     WITH {ASKED},
-    each AS (SELECT *, {dialect.each.format("boxes")} AS box FROM asked WHERE filter IS NOT NULL),
     pairs AS (
         SELECT p.epoch, p.publication_key, p.publication, p.broker AS entry, p.arrived, p.point, s.broker, s.client,
-            s.subscription, s.filter, s.box
-        FROM publications AS p JOIN each AS s ON s.since <= p.arrived AND (s.until IS NULL OR p.arrived < s.until))
+            s.subscription, s.filter, s.boxes
+        FROM publications AS p JOIN asked AS s
+            ON s.filter IS NOT NULL AND s.since <= p.arrived AND (s.until IS NULL OR p.arrived < s.until)),
+    tried AS (SELECT *, {dialect.any.format("boxes", inside)} AS matches FROM pairs),
+    each AS (SELECT *, {dialect.each.format("boxes")} AS box FROM tried)
     SELECT epoch, publication_key, publication, entry, arrived, broker, client, subscription, filter,
-        {excluding} AS attribute, {found} AS value, {asked} AS asked,
-        box IS NOT NULL AND ({excluding}) IS NULL AS matches
-    FROM pairs"""
+        {excluding} AS attribute, {found} AS value, {asked} AS asked, matches
+    FROM each WHERE box IS NULL OR NOT matches OR ({inside})"""
 
 
 def _outside(attribute: Attribute, dialect: Dialect) -> str:

@@ -74,17 +74,22 @@ GROUPS = {
         "demo": Command(
             "lacuna.cli.demo",
             "everything on this machine: a local Kafka, the job, a workload, a report; ends by itself",
-            ("lacuna demo", "lacuna demo --home /tmp/demo --subscriptions 200 --strategy flood"),
+            ("lacuna demo", "lacuna demo --serve", "lacuna demo --home /tmp/demo --subscriptions 200 --strategy flood"),
         ),
         "up": Command(
             "lacuna.cli.up",
             "a local Kafka and the job, until stopped",
-            ("lacuna up --config lacuna.toml", "lacuna up --port 9192"),
+            ("lacuna up --config lacuna.toml", "lacuna up --port 9192 --serve"),
         ),
         "run": Command(
             "lacuna.cli.run",
             "the long-running job, against the configured Kafka",
             ("lacuna run --config lacuna.toml", "lacuna run --only archive --maintain 0"),
+        ),
+        "serve": Command(
+            "lacuna.cli.serve",
+            "the gateway: HTTP and server-sent events for programs, the console for browsers",
+            ("lacuna serve --config lacuna.toml", "lacuna serve --port 8080 --json"),
         ),
         "status": Command(
             "lacuna.cli.status",
@@ -134,6 +139,9 @@ GROUPS = {
             (
                 "lacuna explain s3",
                 "lacuna explain s3 --from out --draw s3.png --attributes price volume",
+                """lacuna explain --at '{"price": 21.5, "volume": 150, "symbol": "IBM"}' --broker rome""",
+                "lacuna explain --publication 0:17 --subscription oslo/ann/s1",
+                """lacuna explain --where "price BETWEEN 12 AND 18" --broker oslo""",
                 """lacuna explain --where "price < 20 AND (symbol = 'IBM' OR volume > 500)\"""",
             ),
         ),

@@ -1,24 +1,49 @@
 """Output for people: text is shown as it is.
 
 Ids, clients, brokers and paths may contain anything, so nothing is read as markup (`[/x]`) or as an emoji (`:x:`). Text
-that is to be bold or red is a `rich.text.Text`.
+that is to be bold or red is a `rich.text.Text`. Control characters are shown as escapes: a terminal would obey them,
+and whoever may send an event could move its cursor or change its title.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import re
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
+
+CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Control characters but for the tab and the end of a line."""
+
+
+def visible(text: str) -> str:
+    r"""Return a text with its control characters as escapes.
+
+    >>> visible("s1" + chr(27) + "[2J")
+    's1\\x1b[2J'
+    """
+    return CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+class Screen(Console):
+    """A console that shows control characters as escapes."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Return the segments of something to be shown."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=visible(segment.text))
 
 
 def console(*, stderr: bool = False) -> Console:
     """Return a console on standard output, or on standard error."""
-    return Console(stderr=stderr, markup=False, emoji=False)
+    return Screen(stderr=stderr, markup=False, emoji=False)
 
 
 STDERR = console(stderr=True)
@@ -30,12 +55,14 @@ def say(text: str) -> None:
 
 
 class Lines(logging.Formatter):
-    """A log for machines: one JSON object a line, with time, level, logger and text."""
+    """A log for machines: one JSON object a line, with time, level, logger, text, and the trace of an error."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a record."""
         moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         line = {"time": moment, "level": record.levelname.lower(), "logger": record.name, "text": record.getMessage()}
+        if record.exc_info:
+            line["trace"] = self.formatException(record.exc_info)
         return json.dumps(line, ensure_ascii=False)
 
 

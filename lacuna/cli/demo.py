@@ -12,6 +12,7 @@ import logging
 import shutil
 import sys
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from access.connection import connect_producer
 from lacuna.cli.config_file import parse_strategy
 from lacuna.cli.console import console
 from lacuna.cli.options import Args, Parser, add_json
@@ -34,6 +36,8 @@ from producers.sender import Sender
 from producers.workloads import Event, Workload
 from state.config import Config, parse
 from state.errors import ConfigError
+from state.protocol.events import EventKind
+from state.protocol.topics import Topics
 from state.storage.tables import TABLES
 from streaming.pipeline import Engine
 from streaming.service import Service
@@ -50,7 +54,7 @@ links = [["paris", "oslo"], ["paris", "rome"], ["paris", "wien"], ["wien", "prah
 [routing]
 strategy = "auto"
 
-[kafka]
+LINKS[kafka]
 bootstrap = "127.0.0.1:9092"
 prefix = "demo"
 
@@ -59,6 +63,25 @@ path = "HOME/lake"
 checkpoint = "HOME/checkpoint"
 metrics_every = 0
 """
+LINKS = """\
+[routing.links."oslo>paris"]
+strategy = "negative"
+
+[routing.links."wien>paris"]
+strategy = { name = "negative-approx", k = 5 }
+
+"""
+"""Two links of the default demo decide by other strategies, so that the tables show negative rectangles."""
+REFUSED: tuple[tuple[EventKind, str, str], ...] = (
+    ("subscribe", "oslo", '{"id": "r1", "client": "c1", "where": {"price": [20, 10]}}'),
+    ("subscribe", "rome", '{"id": "r2", "client": "c2", "where": {"prize": [10, 20]}}'),
+    ("subscribe", "wien", '{"id": "r3", "client": "c3", "where": "price < 20 AND"}'),
+    ("subscribe", "graz", '{"id": "r4", "client": "c4", "where": {}}'),
+    ("publish", "oslo", '{"id": "r5", "at": {"price": 1000.01, "volume": 5, "symbol": "IBM"}}'),
+    ("publish", "rome", '{"id": "r6", "at": {"price": 10, "volume": 5}}'),
+    ("publish", "wien", '{"id": "r7", "at": '),
+)
+"""Events that break a rule, with their brokers: the demo sends them on purpose."""
 
 MARK = ".lacuna-demo"
 """A file that says: this folder was made by a demo."""
@@ -83,9 +106,14 @@ def declare(command: Parser) -> None:
     command.add_argument("--publications", type=int, default=5000, metavar="N", help="default: %(default)s")
     command.add_argument("--workload", default="zipf", choices=("uniform", "zipf", "clustered"))
     command.add_argument(
-        "--strategy", default="auto", metavar="S", help="a name or a TOML table (default: %(default)s)"
+        "--strategy",
+        metavar="S",
+        help="a name or a TOML table, for every link (default: auto, and two links that keep negative rectangles)",
     )
     command.add_argument("--seed", type=int, default=1, metavar="N")
+    command.add_argument(
+        "--serve", action="store_true", help="then serve gateway and console on its data, until Ctrl-C"
+    )
     add_json(command, "print the report as one JSON object")
 
 
@@ -93,23 +121,35 @@ def run(args: Args) -> int:
     """Run the demo and show its report. The exit code is 1 if a delivery is missing, false or repeated."""
     keep_private()
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
-    parse_strategy(args.strategy)  # refused before anything is started
+    if args.strategy is not None:
+        parse_strategy(args.strategy)  # refused before anything is started
     home = Path(args.home)
     workload = Workload(args.workload, args.subscriptions, args.publications, 0.2, args.seed)
-    with steps() as step:
-        step("fetching the pinned jars (once)")
-        jars = spark_jars()
-        make_home(home)
-        step("starting Kafka")
-        with local_kafka(home / "kafka", 0) as bootstrap:
-            config = _config(home, bootstrap, args.strategy)
+    with ExitStack() as stack:
+        with steps() as step:
+            step("fetching the pinned jars (once)")
+            jars = spark_jars()
+            make_home(home)
+            step("starting Kafka")
+            config = _config(home, stack.enter_context(local_kafka(home / "kafka", 0)), args.strategy)
             facts = _perform(config, workload, Engine(jars=jars), step)
-    report = _report(config, workload, facts, home)
-    if args.json:
-        print(json.dumps(report))
-    else:
-        _show(report, config)
-    return 0 if report["missing"] == report["false"] == report["repeated"] == 0 else 1
+        if not args.serve:
+            stack.close()
+        report = _report(config, workload, facts, home)
+        if args.json:
+            print(json.dumps(report), flush=True)
+        else:
+            _show(report, config)
+        if args.serve:
+            _serve(config)
+    return 1 if _faults(report) else 0
+
+
+def _serve(config: Config) -> None:
+    """Leave the console open on what the demo has done, until Ctrl-C."""
+    from lacuna.cli.serve import serve  # only who asks for it needs what it is made of
+
+    serve(config)
 
 
 def make_home(home: Path) -> None:
@@ -130,11 +170,18 @@ def make_home(home: Path) -> None:
     (home / "lacuna.toml").unlink(missing_ok=True)
 
 
-def _config(home: Path, bootstrap: str, strategy: str) -> Config:
-    text = CONFIG.replace("127.0.0.1:9092", bootstrap).replace("HOME", home.resolve().as_posix())
-    text = text.replace('"auto"', strategy if strategy.lstrip().startswith("{") else f'"{strategy}"')
+def _config(home: Path, bootstrap: str, strategy: str | None) -> Config:
+    text = config_text(home, strategy).replace("127.0.0.1:9092", bootstrap)
     (home / "lacuna.toml").write_text(text)
     return parse(text)
+
+
+def config_text(home: Path, strategy: str | None = None) -> str:
+    """Return the demo's configuration, with a strategy for every link or its own choice."""
+    text = CONFIG.replace("HOME", home.resolve().as_posix()).replace("LINKS", LINKS if strategy is None else "")
+    if strategy is not None:
+        text = text.replace('"auto"', strategy if strategy.lstrip().startswith("{") else f'"{strategy}"')
+    return text
 
 
 @dataclass
@@ -159,6 +206,8 @@ def _perform(config: Config, workload: Workload, engine: Engine, step: Step) -> 
         for name, phase in phases.items():
             began = time.monotonic()
             _send(config, phase)
+            if name == "publications":
+                _send_refused(config)
             step(f"{len(phase):,} {name} sent; waiting until the overlay is quiet")
             service.wait(service.quiet)
             seconds[name] = time.monotonic() - began
@@ -176,6 +225,17 @@ def _send(config: Config, events: list[Event]) -> None:
         for event in events:
             fields = {key: value for key, value in event.items() if key not in ("kind", "broker")}
             sender.send(event["kind"], event["broker"], fields)
+
+
+def _send_refused(config: Config) -> None:
+    """Send the events that break a rule, which a client library would not send."""
+    producer, topics = connect_producer(config.kafka.bootstrap), Topics(config.kafka.prefix)
+    try:
+        for kind, broker, value in REFUSED:
+            producer.send(topics.of(kind), value.encode(), key=broker.encode())
+        producer.flush()
+    finally:
+        producer.close()
 
 
 # The report
@@ -205,6 +265,7 @@ def _report(config: Config, workload: Workload, facts: Facts, home: Path) -> dic
         "false": len(set(rows) - expected),
         "repeated": len(rows) - len(set(rows)),
         "rejects": tables["rejects"].num_rows,
+        "rejects_expected": len(REFUSED),
         "home": str(home),
         "lake": config.lake.path,
     }
@@ -251,14 +312,19 @@ def _matches(config: Config, where: Event, values: dict[str, NDArray[Any]], coun
     return holds
 
 
+def _faults(report: dict[str, Any]) -> int:
+    """Return how many deliveries and rejects are not as they must be."""
+    rejects = abs(report["rejects"] - report["rejects_expected"])
+    return int(report["missing"] + report["false"] + report["repeated"] + rejects)
+
+
 def _show(report: dict[str, Any], config: Config) -> None:
     screen = console()
     table = Table("link", "forwarded", "withheld", "promoted", "cancelled", "dropped", title="what each link was told")
     for name, link in report["links"].items():
         table.add_row(name, *(f"{link[action]:,}" for action in ("forward", "withhold", "promote", "cancel", "drop")))
     screen.print(table)
-    wrong = report["missing"] + report["false"] + report["repeated"]
-    verdict = ("WRONG", "red") if wrong else ("every delivery is right", "green")
+    verdict = ("WRONG", "red") if _faults(report) else ("every delivery is right", "green")
     screen.print(
         Panel(
             Text.assemble(
@@ -269,7 +335,8 @@ def _show(report: dict[str, Any], config: Config) -> None:
                 f"deliveries: {report['deliveries']:,}; against the oracle: missing {report['missing']}, "
                 f"false {report['false']}, repeated {report['repeated']}: ",
                 verdict,
-                f"\nrejects: {report['rejects']}",
+                f"\nrejects: {report['rejects']}; events that break a rule were sent on purpose: "
+                f"{report['rejects_expected']}",
             ),
             title="the whole overlay",
         )
@@ -277,7 +344,7 @@ def _show(report: dict[str, Any], config: Config) -> None:
     screen.print(f"The Delta tables are in {report['lake']}. Two queries to try:")
     for query in (
         "SELECT broker, link, action, count(*) AS n FROM decisions GROUP BY ALL ORDER BY ALL",
-        "SELECT subscription, link, coverers FROM decisions WHERE action = 'withhold' AND size(coverers) > 1 LIMIT 5",
+        "SELECT client, subscription, link, filter, coverer_client, coverer_filter FROM why LIMIT 5",
     ):
         command = f"{_shortest(Path(sys.argv[0]))} sql --config {report['home']}/lacuna.toml"
         screen.print(f'  {command} "{query}"', highlight=False, soft_wrap=True)

@@ -25,6 +25,7 @@ from streaming.maintenance import check_keep, next_due
 from streaming.pipeline import Engine
 from streaming.service import Service
 from streaming.settings import Settings
+from streaming.watch import Watch
 
 BETWEEN_TRIES, SAID_EVERY = 2.0, 5
 """Seconds between two attempts to reach Kafka at the start, and after how many of them that is said again."""
@@ -161,12 +162,14 @@ def serve(config: Config, args: Args) -> int:
     keep_log()
     stop = threading.Event()
     _heed_signals(stop)
-    service = begun(lambda: service_of(config, args), stop, waits=args.wait)
+    watch = Watch(Settings(config, 0, ()), [name for name in ("router", "archive") if args.only in (None, name)])
+    open_endpoint(watch, config)
+    service = begun(lambda: service_of(config, args), stop, watch, waits=args.wait)
     if service is None:
         return 0
+    service.take(watch)
     upkeep = Upkeep(service.settings, args.config, args.maintain if service.archive else 0)
     try:
-        open_endpoint(service, config)
         service.start()
         _heed_signals(stop)  # Spark has put a handler of its own for Ctrl-C
         say_as_job("waiting for the first batch")
@@ -182,15 +185,17 @@ def serve(config: Config, args: Args) -> int:
     return 0
 
 
-def begun(begin: Callable[[], Service], stop: threading.Event, *, waits: bool) -> Service | None:
+def begun(begin: Callable[[], Service], stop: threading.Event, watch: Watch, *, waits: bool) -> Service | None:
     """Begin, and with `waits` again and again until Kafka answers. Return None if a signal came first."""
     tries = 0
     while not stop.is_set():
+        watch.move()
         try:
             return begin()
         except Unreachable as error:
             if not waits:
                 raise
+            watch.miss_kafka(error)
             if tries % SAID_EVERY == 0:
                 say_as_job(f"Kafka is waited for: {error}")
             tries += 1
@@ -198,12 +203,12 @@ def begun(begin: Callable[[], Service], stop: threading.Event, *, waits: bool) -
     return None
 
 
-def open_endpoint(service: Service, config: Config) -> None:
+def open_endpoint(watch: Watch, config: Config) -> None:
     """Let the job say over HTTP how it is. A port that is taken is said, and does not keep the job from running."""
     if config.endpoint.port == 0:
         return
     try:
-        address = Endpoint(service.watch, config.endpoint.host, config.endpoint.port).address
+        address = Endpoint(watch, config.endpoint.host, config.endpoint.port).address
     except LacunaError as error:
         say_as_job(str(error))
     else:
@@ -215,7 +220,7 @@ def _watch(service: Service, upkeep: Upkeep, status: Status) -> None:
     upkeep.look()
     if STDERR.is_terminal:
         parts = (f"{name}: batch {p['batch']:,}, {p['rows']:,} records" for name, p in service.progress().items())
-        lagging = () if service.degraded is None else ("DEGRADED: the archive lags",)
+        lagging = [f"DEGRADED: the {name} is started again" for name in service.degraded]
         status.update(" | ".join((*lagging, *parts)) or "waiting for the first batch")
 
 

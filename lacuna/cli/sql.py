@@ -28,6 +28,8 @@ from state.storage.tables import TABLES
 
 MOST_SHOWN = 1000
 """Rows that a person is shown."""
+FOLDED = 20
+"""A longer value may be folded into lines of this length."""
 PROMPT = "lacuna> "
 Rows = Any
 """A table of Arrow's, or a reader of one."""
@@ -145,8 +147,9 @@ def show(rows: Rows, args: Args) -> None:
     elif args.csv:
         csv.write_csv(_flat(_whole(rows)), sys.stdout.buffer)
     elif args.json:
+        names = rows.schema.names
         for row in _each(rows):
-            print(json.dumps(row, default=_plain))
+            print(json.dumps(dict(zip(names, row, strict=True)), default=_plain))
     else:
         _show_table(rows)
 
@@ -155,10 +158,11 @@ def _whole(rows: Rows) -> pa.Table:
     return rows.read_all() if isinstance(rows, pa.RecordBatchReader) else rows
 
 
-def _each(rows: Rows) -> Iterator[dict[str, Any]]:
+def _each(rows: Rows) -> Iterator[tuple[Any, ...]]:
+    """Yield rows as values: two columns may have one name."""
     batches: Iterable[pa.RecordBatch] = rows if isinstance(rows, pa.RecordBatchReader) else rows.to_batches()
     for batch in batches:
-        yield from batch.to_pylist()
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 def _flat(table: pa.Table) -> pa.Table:
@@ -171,17 +175,48 @@ def _flat(table: pa.Table) -> pa.Table:
 
 
 def _show_table(rows: Rows) -> None:
-    """Print at most `MOST_SHOWN` rows, numbers to the right, and say what was left out."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for field in rows.schema:
-        number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type)
-        table.add_column(Text(field.name), justify="right" if number else "left", overflow="fold")
+    """Print at most `MOST_SHOWN` rows, and say what was left out. Where lines are too narrow, a row is a block."""
     found = list(islice(_each(rows), MOST_SHOWN + 1))
-    for row in found[:MOST_SHOWN]:
-        table.add_row(*(Text(_text(value)) for value in row.values()))
-    console().print(table)
+    names = [field.name for field in rows.schema]
+    texts = [[_text(value) for value in row] for row in found[:MOST_SHOWN]]
+    screen = console()
+    if texts and _least_width(names, texts) > screen.width:
+        _show_blocks(names, texts)
+    else:
+        screen.print(_as_table(rows.schema, texts))
     if len(found) > MOST_SHOWN:
         say(f"only the first {MOST_SHOWN:,} rows are shown: add a LIMIT, or have all with --csv, --json or --parquet")
+
+
+def _least_width(names: list[str], texts: list[list[str]]) -> int:
+    """Return the width that columns need at least: long values are folded, but names and short values are not."""
+    columns = zip(names, zip(*texts, strict=True), strict=True)
+    widths = (max(len(name), min(FOLDED, max(map(len, values)))) for name, values in columns)
+    return sum(widths) + 2 * (len(names) - 1)
+
+
+def _as_table(schema: pa.Schema, texts: list[list[str]]) -> Table:
+    """Return rows as a table, numbers to the right."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for field in schema:
+        number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type)
+        least = len(field.name)
+        table.add_column(Text(field.name), justify="right" if number else "left", overflow="fold", min_width=least)
+    for row in texts:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _show_blocks(names: list[str], texts: list[list[str]]) -> None:
+    """Print a line for each value, and an empty line between two rows."""
+    screen = console()
+    for k, row in enumerate(texts):
+        block = Table.grid(padding=(0, 2))
+        for name, value in zip(names, row, strict=True):
+            block.add_row(Text(name, "bold"), Text(value, overflow="fold"))
+        if k:
+            screen.print()
+        screen.print(block)
 
 
 def _text(value: object) -> str:

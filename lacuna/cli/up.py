@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from lacuna.cli.console import say
 from lacuna.cli.options import Args, Parser, port
 from lacuna.cli.run import add_engine_options, serve
 from lacuna.local import keep_private, local_kafka
+from state.config import Config
 from state.errors import LacunaError
 from state.protocol.security import Security
 
@@ -21,6 +23,7 @@ def declare(command: Parser) -> None:
     command.add_argument(
         "--port", type=port, metavar="N", help="the port of Kafka; 0: any free one (default: the configured one)"
     )
+    command.add_argument("--serve", action="store_true", help="also the gateway and the console, as [serve] says")
     command.add_argument("--home", default=".lacuna/kafka", metavar="DIR", help="where Kafka keeps its files")
 
 
@@ -33,7 +36,16 @@ def run(args: Args) -> int:
         if args.port is not None:
             say(f'clients find it with [kafka] bootstrap = "{bootstrap}" in their configuration')
         local = replace(config.kafka, bootstrap=bootstrap, security=Security())
-        return serve(replace(config, kafka=local), args)
+        config = replace(config, kafka=local)
+        with gateway(config) if args.serve else nullcontext():
+            return serve(config, args)
+
+
+def gateway(config: Config) -> AbstractContextManager[None]:
+    """Return the gateway, beside the job in this process. Only who asks for it needs what it is made of."""
+    from lacuna.cli.serve import serving
+
+    return serving(config)
 
 
 def local_port(bootstrap: str) -> int:

@@ -70,6 +70,15 @@ def columns_of(table: str, rows: int, chance: random.Random) -> dict[str, list[A
     return made | ({"point": np.array(made["point"]).reshape(-1, 1)} if "point" in made else {})
 
 
+@pytest.mark.parametrize("count", [1, 1000])
+def test_rows_are_read_as_they_were_written_and_only_many_are_compressed(count: int) -> None:
+    stream = stream_of(SPACE, "rejects", columns_of("rejects", 1, random.Random(1)))
+    columns = {name: values * count for name, values in columns_of("rejects", 1, random.Random(1)).items()}
+    many = stream_of(SPACE, "rejects", columns)
+    assert table_of(many).to_pylist() == table_of(stream).to_pylist() * count
+    assert (len(many) < table_of(many).nbytes / 10) == (count > 1)
+
+
 def value_of(epoch: int, channel: str, number: int, table: str, rows: int, seed: int = 0) -> bytes:
     """The value of a record: a frame whose rows depend on nothing but these."""
     chance = random.Random(f"{epoch} {channel} {number} {table} {rows} {seed}")

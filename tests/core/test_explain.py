@@ -20,10 +20,13 @@ from lacuna.analysis import drawing
 from lacuna.analysis.certificates import coverers_at, coverers_now
 from lacuna.analysis.decision_log import Source, active_after, active_at, name_of, shape_of, standing
 from lacuna.analysis.drawing import Picture
+from lacuna.analysis.story import sentence
+from lacuna.analysis.wording import range_in_words
 from lacuna.simulate import Simulation, Writer
 from state.config import Config, parse
 from state.geometry.boxes import Boxes
 from state.protocol.messages import Name
+from state.protocol.reasons import Reason
 from state.routing.told import Told
 from streaming.schemas import schemas_of
 from tests.core import naive
@@ -107,9 +110,10 @@ def write_lake(folder: Path) -> None:
     for event in lines():
         shell.send(event)
         shell.settle()
-    rows = pa.Table.from_pylist(shell.tables()["decisions"], schema=decisions_schema())
-    for begin in (0, 3):  # two files, the later part first in the log
-        write_deltalake(str(folder / "decisions"), rows.slice(3 - begin, None if begin == 0 else 3), mode="append")
+    for table in ("decisions", "subscriptions"):
+        rows = pa.Table.from_pylist(shell.tables()[table], schema=schemas_of(config().space)[table])
+        for begin in (0, 3):  # two files, the later part first in the log
+            write_deltalake(str(folder / table), rows.slice(3 - begin, None if begin == 0 else 3), mode="append")
 
 
 def test_the_chain_goes_link_by_link_with_its_reasons(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,7 +128,7 @@ def test_the_chain_goes_link_by_link_with_its_reasons(here: Path, capsys: pytest
     assert [row["action"] for row in first["history"]] == ["withhold", "promote"]
     assert set(first["history"][0]["coverers"]) == {"left", "right"}
     assert first["witness"]["x"] == [6, 7]
-    assert first["reason"] == "right was cancelled: gap"
+    assert (first["reason"], first["change"]) == ("gap", "unsubscribe")
 
 
 def test_the_lake_is_read_in_the_order_of_the_decisions(here: Path) -> None:
@@ -189,10 +193,11 @@ def test_the_lake_tells_the_same_as_the_files(here: Path, capsys: pytest.Capture
     from_files = explained(capsys, "middle", "--client", "bob", "--from", "out")
     from_lake = explained(capsys, "middle", "--client", "bob")
     for told in (from_files, from_lake):
-        for step in told["links"]:
-            for row in (step, *step["history"]):
-                row.pop("time")
-                row.pop("batch")
+        for row in (*told["changes"], *(row for step in told["links"] for row in (step, *step["history"]))):
+            row.pop("time")
+            row.pop("batch")
+        for one in told["sentences"]:
+            one.pop("time")
     assert from_lake == from_files
     assert Source(config()).decisions(subscription="left") != []
 
@@ -200,9 +205,11 @@ def test_the_lake_tells_the_same_as_the_files(here: Path, capsys: pytest.Capture
 def test_a_person_reads_who_covers_and_where_the_gap_is(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "middle", "--client", "bob", "--from", "out"]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "middle of bob at a asks for x 3 to 7 and y 2 to 4 and colour in blue" in text
-    assert "earlier, 1970-01-01T00:00:00Z: withheld: covered by several: left, right" in text
-    assert "a>b told: since right was cancelled, nobody covers x 6 to 7 and y 2 to 4 and colour in blue" in text
+    assert "middle of bob at a asks for x 3 to 7, y 2 to 4 and colour blue" in text
+    story = "a>b told: b knows it", "line 3 left of ann and right of ann together covered it."
+    promoted = "line 5 right of ann was cancelled. Nobody covers x 6 to 7, y 2 to 4 and colour blue."
+    places = [text.index(said) for said in (*story, promoted, "b>c told: c knows it")]
+    assert places == sorted(places), "the decisions of one link stand before the next link"
 
 
 @pytest.mark.parametrize(
@@ -210,7 +217,7 @@ def test_a_person_reads_who_covers_and_where_the_gap_is(here: Path, capsys: pyte
     [
         (["middle"], "2 subscriptions have this id. Remedy: say which: --client bob --broker a, --client cat"),
         (["middle", "--client", "zoe"], "(it is recorded for bob at a, cat at a). Remedy"),
-        (["nothing"], "no decision about such a subscription is recorded in out. Remedy"),
+        (["nothing"], "no such subscription is recorded in out. Remedy"),
         (["left", "--draw", "x.pdf"], "--draw x.pdf: a drawing is a .png or .svg file. Remedy"),
         (["left", "--draw", "x.png", "--link", "c>b"], "--link c>b: nothing was decided there. Remedy: choose one of"),
         (["left", "--draw", "x.png", "--attributes", "x", "z"], "--attributes z: no such attribute. Remedy"),
@@ -247,10 +254,12 @@ def test_the_picture_shows_the_slice_through_the_witness(here: Path) -> None:
     space = config().space
     rows = Source(config(), here / "out").decisions(broker="a", link="b")
     picture = Picture(space, (0, 1), rows[4], active_at(space, rows, 4))
-    assert picture._witness.tolist() == [[[6, 2], [8, 5]]]
-    assert picture._subscription.tolist() == [[[3, 2], [8, 5]]]
-    drawn = naive.union(picture.negative())
+    (at,) = picture.points
+    assert picture._cut(picture._witness, at).tolist() == [[[6, 2], [8, 5]]]
+    assert picture.subscription(at).tolist() == [[[3, 2], [8, 5]]]
+    drawn = naive.union(picture.uncovered(at))
     assert drawn == {(x, y) for x in range(6, 10) for y in range(10)}, "the one of cat is red; the slice is blue"
+    assert naive.union(picture.gap(at)) == {(x, y) for x in (6, 7) for y in (2, 3, 4)}, "what is asked for, of that"
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg"])
@@ -263,6 +272,77 @@ def test_a_picture_is_drawn(suffix: str, attributes: list[str], here: Path, caps
     if suffix == "svg":
         explained(capsys, *args)
         assert Path("p.svg").stat().st_size > 1000
+
+
+def test_a_broker_without_neighbours_has_nothing_to_decide(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    alone = '[space]\nx = {kind = "int", low = 0, high = 99}\n[overlay]\nbrokers = ["a"]\nlinks = []\n'
+    simulated(capsys, alone, {"id": "s", "where": "x < 9"}, cancel("s"))
+    said = (
+        "s of ann at a asked for x < 9; it was cancelled (line 2) └── a has no neighbours, so nothing had to be decided"
+    )
+    assert shown(capsys, "s") == said
+    changes = explained(capsys, "s", "--from", "out")["changes"]
+    assert [(row["change"], row["filter"]) for row in changes] == [("subscribe", "x < 9"), ("unsubscribe", None)]
+    assert main(["explain", "s", "--from", "out", "--draw", "s.png"]) == 2
+    assert "its broker has no neighbours. Remedy" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+@pytest.mark.parametrize("action", ["forward", "withhold", "promote", "cancel", "drop"])
+def test_each_reason_is_told_in_a_sentence(reason: Reason, action: str) -> None:
+    """Also one that a broker never gives for this action: what is recorded is told."""
+    name = {"home": "a", "client": "ann", "subscription": "s"}
+    row = {**name, "action": action, "reason": str(reason), "origin": "b", "coverers": [], "witness": None}
+    row |= {"bound": None, "strategy": "union", "shape": None, "cause": name, "change": "replace"}
+    said = sentence(config().space, row)
+    assert said.endswith(".") and "{" not in said and said == said.strip()
+
+
+@pytest.mark.parametrize(
+    ("cause", "change", "said"),
+    [
+        ("t", "unsubscribe", "t of bob was cancelled."),
+        ("t", "expire", "t of bob expired."),
+        ("t", "replace", "t of bob was replaced."),
+        ("other", "subscribe", "t of bob was taken back."),
+    ],
+)
+def test_a_promotion_tells_what_became_of_the_one_that_covered_it(cause: str, change: str, said: str) -> None:
+    names = {id: {"home": "a", "client": "bob", "subscription": id} for id in ("t", "other")}
+    row = {"home": "a", "client": "ann", "subscription": "s", "action": "promote", "reason": "gap", "shape": None}
+    row |= {"trigger": names["t"], "cause": names[cause], "change": change, "witness": {"x": [1, 2]}, "coverers": []}
+    assert sentence(config().space, row | {"bound": None}) == f"{said} Nobody covers x 1 to 2."
+
+
+def test_of_an_early_version_only_the_ids_of_coverers_are_told() -> None:
+    row = {"home": "a", "client": "ann", "subscription": "s", "action": "withhold", "reason": "covered by several"}
+    row |= {"coverers": ["s1", "s2"], "witness": None, "bound": None, "shape": None}
+    assert sentence(config().space, row) == "s1 and s2 together cover it."
+    row |= {"action": "promote", "reason": "s1 was cancelled: gap", "coverers": []}
+    assert sentence(config().space, row) == "s1 was cancelled. Nobody covers it."
+
+
+@pytest.mark.parametrize(
+    ("name", "ends", "said"),
+    [
+        ("price", [20.000000000000004, 25.0], "above 20 and up to 25"),
+        ("price", [20.000000000000004, 29.999999999999996], "above 20 and below 30"),
+        ("price", [10.0, 20.0], "10 to 20"),
+        ("price", [0.0, 20.0], "up to 20"),
+        ("price", [20.5, 100.0], "at least 20.5"),
+        ("price", [20.000000000000004, 100.0], "above 20"),
+        ("price", [7.0, 7.0], "7"),
+        ("x", [0, 9], "anything"),
+        ("colour", ["blue", "red"], "blue or red"),
+        ("seen", ["2026-01-01T00:00:00Z", "2026-05-01T00:00:00Z"], "up to 2026-05-01T00:00:00Z"),
+    ],
+)
+def test_a_range_is_told_as_people_say_it(name: str, ends: list[Any], said: str) -> None:
+    (attribute,) = (a for a in config().space.attributes if a.name == name)
+    assert range_in_words(attribute, ends) == said
 
 
 # What is true now
@@ -292,7 +372,8 @@ def test_a_coverer_that_is_gone_is_not_named_as_one_that_covers_now(
     file.write_text("".join(line for line in file.open() if "covered anew" not in line))
     (step,) = explained(capsys, "s3", "--from", "out")["links"]
     assert (step["state"], step["coverers"], step["coverers_now"]) == ("withheld", ["s1"], ["s2"])
-    assert "a>b withheld: covered by one when it was decided: s1; now by s2" in shown(capsys, "s3")
+    now = "s1 of ann covered it. They do not all stand any more; now s2 of ann covers it."
+    assert f"a>b withheld: b need not know it line 3 {now}" in shown(capsys, "s3")
     told = explained(capsys, "s2", "--from", "out")["links"][0]
     assert (told["state"], told["coverers_now"]) == ("told", [])
 
@@ -304,7 +385,7 @@ def test_while_the_proof_stands_it_is_told_once(
     simulated(capsys, PLAIN, asks("s1", (0, 50)), asks("s3", (45, 48)), asks("s2", (40, 99)))
     (step,) = explained(capsys, "s3", "--from", "out")["links"]
     assert step["coverers_now"] == step["coverers"] == ["s1"]
-    assert "withheld: covered by one: s1" in shown(capsys, "s3")
+    assert "withheld: b need not know it line 2 s1 of ann covers it." in shown(capsys, "s3")
 
 
 def test_a_coverer_of_another_shape_is_not_the_proof_any_more(
@@ -345,6 +426,10 @@ def test_a_shape_that_was_not_recorded_is_not_the_one_before_it(
     monkeypatch.chdir(tmp_path)
     simulated(capsys, CATEGORIES, {"id": "s", "where": {}}, {"id": "s", "where": {"c": SOME, "d": SOME}})
     assert explained(capsys, "s", "--from", "out")["shape"] is None
+    many = json.dumps({"c": SOME, "d": SOME}, separators=(",", ":"))
+    said = shown(capsys, "s").replace(" ", "")
+    assert f"sofannataasksfor{many}" in said, "as the client wrote it"
+    Path("out/subscriptions.jsonl").unlink()
     assert "s of ann at a asks for a filter that was not recorded" in shown(capsys, "s")
     assert main(["explain", "s", "--from", "out", "--draw", "s.png"]) == 2
     assert "its filter was not recorded on a>b. Remedy" in capsys.readouterr().err
@@ -358,7 +443,7 @@ def test_whoever_covers_it_now_is_named_although_its_shape_was_not_recorded(
     simulated(capsys, CATEGORIES, wide, narrow, {"id": "many", "where": {"c": SOME, "d": SOME}}, cancel("wide"))
     (step,) = explained(capsys, "narrow", "--from", "out")["links"]
     assert (step["state"], step["coverers"], step["coverers_now"]) == ("withheld", ["many"], ["many"])
-    assert "covered anew: many" in shown(capsys, "narrow")
+    assert "wide of ann was cancelled. many of ann still covers it." in shown(capsys, "narrow")
 
 
 def test_beyond_a_link_that_took_it_back_nobody_says_that_the_client_unsubscribed(
@@ -371,11 +456,14 @@ def test_beyond_a_link_that_took_it_back_nobody_says_that_the_client_unsubscribe
     assert (first["state"], second["state"]) == ("withheld", "cancelled")
     cause = {"home": "a", "client": "ann", "subscription": "s"}
     assert (second["reason"], second["cause"]) == ("taken back", cause)
-    assert "b>c cancelled: taken back by a, because of s of ann at a" in shown(capsys, "s")
+    assert (
+        "c was told to forget it line 2 Nobody covered any of it. line 3 It was replaced, and a took it back."
+        in shown(capsys, "s")
+    )
     simulated(capsys, PLAIN, *changes, asks("s", (60, 70)), cancel("s"))
     second = explained(capsys, "s", "--from", "out")["links"][1]
     assert [row["reason"] for row in second["history"]] == ["gap", "taken back", "gap", "unsubscribed"]
-    assert "b>c cancelled: unsubscribed" in shown(capsys, "s")
+    assert "line 5 The client cancelled it." in shown(capsys, "s")
 
 
 def test_whoever_caused_it_is_named_beyond_a_link_that_took_it_back(
@@ -389,6 +477,10 @@ def test_whoever_caused_it_is_named_beyond_a_link_that_took_it_back(
     wide = {"home": "a", "client": "bob", "subscription": "wide"}
     assert (first["state"], first["reason"], first["covered_by"]) == ("withheld", "covered by a later one", [wide])
     assert (first["cause"], second["cause"]) == (wide, wide)
+    text = shown(capsys, "s")
+    assert "b need not know it line 1 Nobody covered any of it. line 2" in text
+    assert "line 2 wide of bob, which came later, covers it." in text
+    assert "a took it back when wide of bob was subscribed." in text
 
 
 def test_a_subscription_that_expired_is_called_so_on_every_link(
@@ -434,8 +526,8 @@ def test_ids_are_shown_as_they_are(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     simulated(capsys, PLAIN, asks(id, (0, 9), client="[/x]"), asks("inner", (1, 2)))
-    assert f"{id} of [/x] at a asks for x 0 to 9" in shown(capsys, id, "--draw", "p.png")
-    assert f"covered by one: {id}" in shown(capsys, "inner", "--draw", "p.png")
+    assert f"{id} of [/x] at a asks for x up to 9" in shown(capsys, id, "--draw", "p.png")
+    assert f"{id} of [/x] covers it." in shown(capsys, "inner", "--draw", "p.png")
 
 
 # Pictures of what is true
@@ -462,7 +554,7 @@ def test_the_picture_shows_who_covers_it_now(
     simulated(capsys, PLAIN, asks("s1", (0, 50)), asks("s2", (40, 99)), asks("s3", (45, 48)), cancel("s1"))
     picture, made = drawn(monkeypatch, "s3")
     assert made["coverers"] == (Name("a", "ann", "s2"),)
-    assert "covered anew" in picture._title("")
+    assert "s1 of ann was cancelled. s2 of ann still covers it." in picture._title("")
     assert Path("p.PNG").read_bytes().startswith(b"\x89PNG")
 
 
@@ -487,8 +579,69 @@ def test_one_attribute_is_drawn_as_bars(
     simulated(capsys, line, asks("s1", (0, 50)), asks("s2", (40, 80)), asks("s3", (30, 60)))
     picture, made = drawn(monkeypatch, "s3")
     assert made["axes"] == (0,)
-    assert picture.negative().tolist() == [[[81], [100]]]
+    assert picture.uncovered(picture.points[0]).tolist() == [[[81], [100]]]
+    assert picture.gap(picture.points[0]).tolist() == []
     assert main(["explain", "s1", "--from", "out", "--draw", "p.svg", "--attributes", "x", "x"]) == 2
+
+
+CUBE = """
+[space]
+x = {kind = "int", low = 0, high = 99}
+y = {kind = "int", low = 0, high = 99}
+z = {kind = "int", low = 0, high = 19}
+colour = {kind = "category", values = ["blue", "green", "red"]}
+[overlay]
+links = [["a", "b"]]
+"""
+
+
+def boxed(id: str, **where: Any) -> dict[str, Any]:
+    return {"id": id, "where": where}
+
+
+def test_every_coverer_is_in_a_panel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also those that the slice through the low corner does not meet: one panel a colour, and one where `top` is."""
+    monkeypatch.chdir(tmp_path)
+    told = [boxed("low", z=[0, 4], colour=["blue", "red"]), boxed("top", z=[5, 19], colour=["blue", "red"])]
+    told += [boxed("apart", colour=["green"]), boxed("asked", x=[10, 20], y=[30, 50], colour=["blue", "red"])]
+    simulated(capsys, CUBE, *told)
+    picture, made = drawn(monkeypatch, "asked")
+    assert made["axes"] == (0, 1), "the narrowest"
+    assert [name.id for name in made["coverers"]] == ["low", "top"]
+    assert [(at[2], at[3]) for at in picture.points] == [(0, 0), (0, 2), (5, 0)]
+    assert picture.hidden() == []
+    (view,) = picture._views(picture.points[0])
+    (left, right), (bottom, top) = view.sides
+    assert 5 < left < 10 and 20 < right < 25 and 20 < bottom < 30 and 50 < top < 60, "zoomed to what is asked for"
+
+
+def test_a_small_gap_is_enlarged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    told = boxed("left", x=[0, 48]), boxed("right", x=[50, 99]), boxed("asked", x=[10, 90], y=[10, 90])
+    simulated(capsys, PLAIN, *told)
+    picture, _ = drawn(monkeypatch, "asked")
+    (at,) = picture.points
+    assert picture.gap(at).tolist() == [[[49, 10], [50, 91]]]
+    whole, enlarged = picture._views(at)
+    (low, high), _ = enlarged.sides
+    assert 40 < low <= 48 and 51 <= high < 60
+    assert [picture._where(at, view) for view in (whole, enlarged)] == ["", "the gap enlarged"]
+
+
+def test_too_many_slices_are_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    slices = [boxed(f"s{z}", z=[z, z]) for z in range(20)]
+    simulated(capsys, CUBE, *slices, boxed("asked", x=[10, 20], y=[30, 50]))
+    picture, made = drawn(monkeypatch, "asked")
+    assert len(made["coverers"]) == 20 and len(picture.points) == drawing.MOST_PANELS
+    assert f"{len(picture.hidden())} of those that cover it reach other slices." in picture._title("", 1000)
+    assert len(picture.hidden()) == 10, "two of twelve panels are of the other colours"
 
 
 # Against the region itself

@@ -80,4 +80,4 @@ def test_an_error_is_one_message(here: Path, capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize("words", [[], ["s1", "--where", "price < 5"]])
 def test_one_thing_is_explained(here: Path, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", *words]) == 2
-    assert "name a subscription, or give a filter with --where" in capsys.readouterr().err
+    assert "name a subscription, or give one of --at, --publication and --where" in capsys.readouterr().err

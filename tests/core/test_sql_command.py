@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
+import duckdb
 import pytest
 from pyarrow import parquet
 
 from lacuna.__main__ import main
+from lacuna.analysis.duck import Duck, Mistake, NotPlain
 from lacuna.cli import sql
 from lacuna.cli.sql import Engines, statements
 from state.config import parse
+from state.storage.tables import TABLES
 from tests.core.lakes import write_lake
 from tests.core.shell import Shell
 from tests.core.test_views import CONFIG, EVENTS
@@ -40,6 +44,12 @@ def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     monkeypatch.setattr(Engines, "_in_spark", no_spark)
     return folder
+
+
+@pytest.fixture(scope="module")
+def duck(folder: Path) -> Duck:
+    config = parse(CONFIG)
+    return Duck(replace(config, lake=replace(config.lake, path=str(folder / "lake"))))
 
 
 def said(capsys: pytest.CaptureFixture[str], *args: str) -> str:
@@ -78,6 +88,89 @@ def test_a_person_sees_headers_numbers_to_the_right_and_what_is_cut_off(
     assert "only the first 2 rows are shown" in " ".join(shown.err.split())
     assert main(["sql", QUERY + " LIMIT 2"]) == 0
     assert "only the first" not in capsys.readouterr().err
+
+
+def test_where_a_line_is_too_narrow_each_value_has_its_own(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = [line.rstrip() for line in said(capsys, "SELECT * FROM deliveries ORDER BY seq LIMIT 2").splitlines()]
+    names = [line.split()[0] for line in lines if line]
+    assert names == [column.name for column in TABLES["deliveries"].columns] * 2
+    assert lines.count("") == 1 and max(map(len, lines)) <= 80
+    one = said(capsys, "SELECT client, hop, client FROM deliveries ORDER BY seq LIMIT 1")
+    assert one.splitlines()[0].split() == ["client", "hop", "client"], "also twice the same name"
+
+
+WRITING = (
+    "COPY (SELECT 1) TO 'out.csv'",
+    "ATTACH 'other.db'",
+    "INSTALL httpfs",
+    "PRAGMA database_list",
+    "SET enable_external_access = true",
+    "INSERT INTO decisions SELECT * FROM decisions",
+    "DELETE FROM decisions",
+    "DROP VIEW links",
+    "SELECT 1; DROP VIEW links",
+    "EXPORT DATABASE 'out'",
+    "CREATE TABLE decisions AS SELECT 1",
+)
+
+
+@pytest.mark.parametrize("statement", WRITING)
+def test_what_duckdb_knows_to_write_is_refused_without_spark(
+    statement: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sql", statement]) == 2
+    assert "the statement does more than read" in capsys.readouterr().err
+    assert not Path("out.csv").exists() and not Path("other.db").exists() and not Path("out").exists()
+
+
+FOR_SPARK = (
+    "SELECT * FROM read_text('/etc/passwd')",
+    "SELECT * FROM glob('/etc/*')",
+    "SELECT getenv('HOME')",
+    "WITH x AS (SELECT content FROM read_blob('/etc/passwd')) SELECT * FROM x",
+    "SELECT * FROM duckdb_settings()",
+    "SELECT * FROM duckdb_settings",
+    "SELECT * FROM sqlite_master",
+    "SELECT * FROM information_schema.tables",
+    "SELECT * FROM query('SELECT 1')",
+    "SELECT * FROM parquet_scan('lake/decisions/*.parquet')",
+    "SELECT * FROM 'lake/decisions/x.parquet'",
+    "EXPLAIN SELECT 1",
+    "DESCRIBE decisions",
+)
+
+
+@pytest.mark.parametrize("statement", FOR_SPARK)
+def test_files_and_catalogues_are_not_reached(statement: str, duck: Duck) -> None:
+    with pytest.raises(NotPlain):
+        duck.query(statement)
+
+
+@pytest.mark.parametrize("table", ["'/etc/passwd'", '"/etc/passwd"', "config", "self"])
+def test_a_name_is_a_table_of_the_lake_or_none(table: str, duck: Duck) -> None:
+    with pytest.raises(Mistake, match="does not exist"):
+        duck.query(f"SELECT * FROM {table}")
+
+
+def test_a_setting_cannot_be_changed_even_past_the_checks(duck: Duck) -> None:
+    with pytest.raises(duckdb.Error, match="locked"):
+        duck._connection.execute("SET enable_external_access = true")
+    with pytest.raises(duckdb.Error, match="disabled"):
+        duck._connection.execute("SELECT * FROM read_text('/etc/passwd')")
+
+
+def test_a_table_as_of_a_moment(duck: Duck) -> None:
+    count = "SELECT count(*) AS n FROM decisions TIMESTAMP AS OF "
+    assert duck.query(count + "'2100-01-01'").read_all()["n"].to_pylist() == [11]
+    with pytest.raises(Mistake, match=r"the table is younger\. Remedy"):
+        duck.query(count + "'1999-01-01'")
+    with pytest.raises(Mistake, match=r"it has versions up to 1, .*Remedy"):
+        duck.query("SELECT count(*) FROM decisions VERSION AS OF 99")
+    with pytest.raises(NotPlain):
+        duck.query(count + "'yesterday'")
 
 
 def test_a_mistake_is_one_line_and_no_traceback(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

