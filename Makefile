@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test fast lint bench clean help
+.PHONY: setup demo test fast lint bench mutants clean help
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -42,6 +42,10 @@ lint: setup
 ## make bench    the figures of the core, kept in bench/results
 bench: setup
 	$(BIN)/lacuna bench --keep
+
+## make mutants  plant faults one by one in a copy, and say which the fast tests catch; hours
+mutants: setup
+	$(BIN)/python -m tests.mutants --keep
 
 ## make clean    remove the environment and caches
 clean:
