@@ -6,12 +6,15 @@ import gc
 import os
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import HealthCheck, Phase, settings
 
-# Machines differ in speed, so no deadlines. CI tries the same examples every time: a red run is about the change.
-settings.register_profile("lacuna", deadline=None, derandomize="CI" in os.environ)
+# Machines differ in speed, so no deadlines, and no complaint that examples are made slowly. CI tries the same examples
+# every time: a red run is about the change.
+settings.register_profile(
+    "lacuna", deadline=None, derandomize="CI" in os.environ, suppress_health_check=(HealthCheck.too_slow,)
+)
 # For a first look at a failure: `pytest --hypothesis-profile quick` does not look for a smaller example.
-settings.register_profile("quick", deadline=None, phases=(Phase.explicit, Phase.generate))
+settings.register_profile("quick", settings.get_profile("lacuna"), phases=(Phase.explicit, Phase.generate))
 settings.load_profile("lacuna")
 
 

@@ -18,6 +18,7 @@ BENCHES: dict[str, str] = {
     "probabilistic": "the scenarios of the paper on probabilistic subsumption, and false answers",
     "pruning": "Fig. 1 of the dimension-pruning paper; matching Boolean filters against looking at every tree",
     "pruning-full": "the same with 200,000 subscriptions and 100,000 events, as in the paper; takes long",
+    "serve": "200 listeners of a gateway, beside as many readers of the topic; latency, memory of a listener",
     "router": "the live router: against a pass-through query, with growing state, hop by hop, with the archive",
 }
 """Each is a module here with a function `run`; imported when it is run, because some need Spark."""

@@ -56,7 +56,7 @@ from producers.sender import Sender
 from producers.workloads import Workload
 from state.config import Config, parse
 from state.protocol.frame import Frame, Rows, read, rows_of
-from state.protocol.topics import Topics
+from state.protocol.topics import Topic, Topics
 from streaming.pipeline import Engine, records, session
 from streaming.schemas import OUTPUT, STATE, table_of
 from streaming.service import Service
@@ -125,7 +125,7 @@ class Bench:
         home = self.folder / name
         lake = f'[lake]\npath = "{home}/lake"\ncheckpoint = "{home}/checkpoint"\n'
         config = parse(f'{text}[kafka]\nbootstrap = "{self.bootstrap}"\nprefix = "{name}"\n{lake}')
-        ensure_topics(self.bootstrap, name, delivery_partitions=1)
+        ensure_topics(self.bootstrap, name, {"deliveries": Topic(partitions=1)})
         return config
 
     @contextmanager

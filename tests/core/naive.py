@@ -10,7 +10,7 @@ Strategies of Hypothesis are cached here because building one costs more than dr
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 from itertools import product
 
 import numpy as np
@@ -25,7 +25,7 @@ from state.space import LARGEST_INT, Attribute, Corner, Keys, Space
 few = settings(max_examples=30)
 """For tests that stand for many: each combination of their parameters is tried with this many examples."""
 
-Cells = set[Corner]
+Cells = frozenset[Corner]
 SIZE = 6
 HUGE = np.array([-LARGEST_INT, -(2**53) - 1, -(2**53), 0, 2**53 + 1, LARGEST_INT, LARGEST_INT + 1], np.int64)
 """Ends for a domain of `SIZE` cells: the extremes, two neighbours, and keys that no double tells apart."""
@@ -38,12 +38,17 @@ def keys(lo: Iterable[int], hi: Iterable[int]) -> Keys:
 
 def cells(box: Keys) -> Cells:
     """The points of a box."""
-    return set(product(*(range(lo, hi) for lo, hi in zip(*box.tolist(), strict=True))))
+    return _cells(tuple(map(tuple, box.tolist())))
+
+
+@lru_cache(maxsize=4096)
+def _cells(ends: tuple[Corner, Corner]) -> Cells:
+    return frozenset(product(*(range(lo, hi) for lo, hi in zip(*ends, strict=True))))
 
 
 def union(boxes: Iterable[Keys]) -> Cells:
     """The points of all boxes."""
-    return set().union(*(cells(box) for box in boxes))
+    return frozenset().union(*(cells(box) for box in boxes))
 
 
 def covered(q: Keys, boxes: Iterable[Keys]) -> bool:

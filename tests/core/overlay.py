@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+from lacuna.simulate import Tally
 from state.config import Config
 from state.protocol import ledger
 from state.protocol.arrivals import Arrival, Channel
@@ -42,6 +43,21 @@ def message_of(config: Config, event: Event, offset: int = 0, arrived: int = 0) 
 def arrival_of(config: Config, event: Event, offset: int = 0, time: int = 0) -> Arrival:
     """An event as it arrives from a client."""
     return Arrival(FILE, offset, time, event["broker"], LOCAL, message_of(config, event, offset, time))
+
+
+class Received(Tally):
+    """A record of a simulation that keeps only who got what."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.deliveries: list[tuple[int, str, str, str, str, int]] = []
+        """The number of the line, broker, client, subscription, publication, and the links crossed."""
+
+    def take(self, outcome: Outcome, lines: list[int] | None) -> None:
+        super().take(outcome, lines)
+        for publication, name, hop, item in outcome.deliveries_in_order():
+            line = item if lines is None else lines[item]
+            self.deliveries.append((line, *name, publication.id, hop))
 
 
 class Overlay:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from pathlib import Path
 
 import pytest
 
-from lacuna.simulate import simulate
+from lacuna.simulate import Simulation
 from producers.workloads import WORKLOADS, Workload
 from state.config import parse
 from state.strategies import PARAMETERS, Spec
+from tests.core.overlay import Received
 
 CONFIG = """
 [space]
@@ -48,21 +48,16 @@ def lines(workload: str) -> tuple[bytes, ...]:
 
 
 @cache
-def delivered(workload: str, strategy: str, folder: Path) -> list[str]:
-    out = folder / f"{workload}-{strategy}"
-    config = parse(CONFIG).with_strategy(Spec(strategy))
-    summary = simulate(config, lines(workload), out=out)
-    assert summary["rejects"] == 0
-    rows = map(json.loads, (out / "deliveries.jsonl").read_text().splitlines())
-    return sorted(json.dumps(row | {"seq": None}) for row in rows)
+def delivered(workload: str, strategy: str) -> list[tuple[int, str, str, str, str, int]]:
+    record = Received()
+    Simulation(parse(CONFIG).with_strategy(Spec(strategy)), record).quiet(lines(workload))
+    assert not record.rejects
+    return sorted(record.deliveries)
 
 
 @pytest.mark.parametrize("workload", sorted(set(WORKLOADS) - {"auctions"}))
 @pytest.mark.parametrize("strategy", CERTAIN)
-def test_what_is_delivered_does_not_depend_on_the_strategy(
-    workload: str, strategy: str, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    folder = tmp_path_factory.getbasetemp()
-    flooded = delivered(workload, "flood", folder)
-    assert delivered(workload, strategy, folder) == flooded
+def test_what_is_delivered_does_not_depend_on_the_strategy(workload: str, strategy: str) -> None:
+    flooded = delivered(workload, "flood")
+    assert delivered(workload, strategy) == flooded
     assert len(flooded) > 100

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -13,9 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from producers.answers import Expected
 from producers.client import checked_broker, checked_name
 from producers.compose import Composer, Revisions, micros
 from producers.errors import REMEDIES, EventRefused
+from producers.sender import Sent
 from state.config import parse
 from state.errors import ConfigError
 from state.protocol.events import KINDS, RULES, Context, Reject, Source, read
@@ -196,3 +199,16 @@ def test_names_of_topics() -> None:
 
 def test_the_clock_counts_microseconds() -> None:
     assert abs(micros() - datetime.now(UTC).timestamp() * 1e6) < 60e6
+
+
+def test_an_answer_is_kept_no_longer_than_its_event() -> None:
+    expected = Expected({"a1": None, "a2": None})
+    held, dropped = (Sent("localhost:1", "lacuna.publish", "oslo", b"{}") for _ in range(2))
+    expected.forget_with(held, "a1")
+    expected.forget_with(dropped, "a2")
+    del dropped
+    gc.collect()
+    assert expected.keys() == {"a1"}
+    expected.pop("a1")  # it came, and was returned
+    del held
+    assert not expected

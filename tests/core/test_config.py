@@ -10,6 +10,7 @@ from state.config import MOST_DIMS, Config, Endpoint, Kafka, Lake, parse
 from state.errors import ConfigError, shown
 from state.protocol.ledger import DAY, Limits
 from state.protocol.security import Security
+from state.protocol.topics import Topic
 from state.routing.link import Setup
 from state.space import LARGEST_INT, Attribute, float_key, timestamp_key
 from state.strategies import Spec
@@ -67,6 +68,10 @@ def link(name: str, text: str) -> str:
 
 def kafka(text: str) -> str:
     return f"{GOOD}[kafka]\n{text}\n"
+
+
+def topic(name: str, text: str) -> str:
+    return kafka(f"topics.{name} = {{ {text} }}")
 
 
 def lake(text: str) -> str:
@@ -181,7 +186,15 @@ def test_copies_pace_and_days_are_taken_over() -> None:
     assert (config.kafka.replication, config.lake.every) == (3, 60.0)
     assert (config.lake.days_of("routes"), config.lake.days_of("rejects")) == (7.0, 30.5)
     assert parse(lake("keep = 5")).lake.days_of("routes") == 5.0
+    assert parse(lake("keep = 36500")).lake.days_of("routes") == 36500.0
+    with pytest.raises(ConfigError, match="a hundred years"):
+        parse(lake("keep = 36500.5"))
     plain = parse(GOOD)
+    chosen = parse(kafka("replication = 3\n[kafka.topics]\npublish = { partitions = 8 }\nlinks = { replication = 5 }"))
+    assert chosen.kafka.wanted["publish"] == Topic(8, 3) and chosen.kafka.wanted["links"] == Topic(replication=5)
+    assert chosen.kafka.wanted["control"] == Topic(replication=3) and parse(GOOD).kafka.wanted["links"] == Topic()
+    forever = parse(kafka('topics.publish.retention = "forever"')).kafka.wanted["publish"].retention
+    assert forever == float("inf")
     assert (plain.kafka.replication, plain.lake.every, plain.lake.days_of("routes")) == (None, 1.0, None)
 
 
@@ -401,6 +414,66 @@ BAD: list[tuple[str, str, str, str]] = [
     ("an unknown key of the lake", lake('tables = "lake"'), "lake.tables", "no such key"),
     ("a path that is a number", lake("path = 5"), "lake.path", "non-empty string"),
     ("an empty checkpoint", lake('checkpoint = ""'), "lake.checkpoint", "non-empty string"),
+    ("topics that are a list", kafka("topics = []"), "kafka.topics", "must be a section"),
+    ("a topic that is a number", kafka("topics = { publish = 8 }"), "kafka.topics.publish", "must be a table"),
+    ("an unknown topic", topic("publishes", "partitions = 8"), "kafka.topics.publishes", "did you mean 'publish'"),
+    (
+        "an unknown key of a topic",
+        topic("publish", "partition = 8"),
+        "kafka.topics.publish.partition",
+        "did you mean 'partitions'",
+    ),
+    ("no partitions", topic("publish", "partitions = 0"), "kafka.topics.publish.partitions", "from 1 to 10,000"),
+    (
+        "partitions by mistake",
+        topic("publish", "partitions = 10001"),
+        "kafka.topics.publish.partitions",
+        "from 1 to 10,000",
+    ),
+    (
+        "partitions that are a text",
+        topic("publish", 'partitions = "8"'),
+        "kafka.topics.publish.partitions",
+        "number of partitions",
+    ),
+    (
+        "a second order of commands",
+        topic("control", "partitions = 2"),
+        "kafka.topics.control.partitions",
+        "has one partition",
+    ),
+    (
+        "notices in two partitions",
+        topic("notices", "partitions = 2"),
+        "kafka.topics.notices.partitions",
+        "has one partition",
+    ),
+    ("a topic without copies", topic("links", "replication = 0"), "kafka.topics.links.replication", "number of copies"),
+    (
+        "no days",
+        topic("publish", "retention = 0"),
+        "kafka.topics.publish.retention",
+        "the days for which records are kept",
+    ),
+    (
+        "days that are no number",
+        topic("publish", "retention = nan"),
+        "kafka.topics.publish.retention",
+        "the days for which",
+    ),
+    (
+        "a retention with a unit",
+        topic("publish", 'retention = "7d"'),
+        "kafka.topics.publish.retention",
+        "the days for which",
+    ),
+    (
+        "letters that go before they are read",
+        topic("links", "retention = 7"),
+        "kafka.topics.links.retention",
+        "part of the state",
+    ),
+    ("claims that go", topic("control", "retention = 7"), "kafka.topics.control.retention", "last record of each key"),
     ("no copies", kafka("replication = 0"), "kafka.replication", "number of copies"),
     ("copies that are a truth value", kafka("replication = true"), "kafka.replication", "number of copies"),
     ("half a copy", kafka("replication = 1.5"), "kafka.replication", "number of copies"),

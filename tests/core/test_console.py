@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from rich.text import Text
 
 import lacuna
-from lacuna.cli.console import say, show_summary
+from lacuna.__main__ import main
+from lacuna.cli.console import console, say, show_summary
 from lacuna.cli.sql import _show_table
 
 ODD = "[/bold] [red]x :x:"
@@ -20,6 +22,18 @@ def test_text_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     out, err = capsys.readouterr()
     assert out.count(ODD) == 2
     assert err == f"{ODD}\n"
+
+
+def test_a_terminal_is_not_commanded_by_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """Ids and refused values come from whoever may send an event."""
+    hostile = "a\x1b]0;title\x07\x9b31m\rb"
+    say(hostile)
+    console().print(Text(hostile))
+    _show_table(pa.table({"value": [hostile]}))
+    assert main(["explain", hostile, "--config", hostile]) == 2
+    out, err = capsys.readouterr()
+    assert out.count(r"a\x1b]0;title") == err.count(r"a\x1b]0;title") == 2
+    assert not set(out + err) & set("\x1b\x07\x9b\r")
 
 
 def test_a_row_of_a_table_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from state.config import Config, parse
+from state.protocol.frame import Frame, Letter, letter_of, read
+from state.protocol.messages import Answer, Echo
+from state.protocol.notices import Notice
+from state.routing.echoes import Echoes
 from tests.core.shell import Shell, cuts, forget
 from tests.core.test_events import BAD
 
@@ -45,6 +49,19 @@ def notices(shell: Shell) -> list[dict[str, Any]]:
 
 def told(shell: Shell, ack: str) -> dict[str, Any] | None:
     return next((notice for notice in notices(shell) if notice.get("ack") == ack), None)
+
+
+def test_an_echo_leaves_a_region_behind_what_it_follows() -> None:
+    """In a region of two brokers, the subscription has a link to cross before it reaches the other border."""
+    shell = Shell(config_of(), regions=(("oslo",), ("paris", "rome"), ("wien",)))
+    shell.send(subscribe("s", 0, 9, ack="a"))
+    shell.run_batch()
+    shell.run_batch()
+    [frame] = [read(record.value) for record in shell.topic("links") if record.key == b"rome>wien"]
+    assert isinstance(frame, Frame)
+    letter = letter_of(frame)
+    assert isinstance(letter, Letter)
+    assert [isinstance(message, Echo) for message in letter.messages] == [False, True]
 
 
 def run_until_told(shell: Shell, ack: str) -> dict[str, Any]:
@@ -101,14 +118,14 @@ def test_a_redundant_subscription_is_in_force_only_when_its_coverers_are() -> No
     assert ("oslo", "bob", "s2", "p1") in shell.deliveries()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=18, deadline=None)
 @given(st.integers(0, 10**6))
 def test_what_is_in_force_receives_everything_through_crashes(seed: int) -> None:
     chance = random.Random(seed)
     config = config_of(chance.choice([TEXT, STAR]))
     overlay = config.overlay
     regions = cuts(overlay.brokers, overlay.neighbours, chance)
-    shell = Shell(config, regions=regions)
+    shell = Shell(config, regions=regions, paced=True)
     owed: set[tuple[str, str]] = set()
     standing: dict[str, tuple[int, int]] = {}
     for k in range(12):
@@ -133,6 +150,22 @@ def test_what_is_in_force_receives_everything_through_crashes(seed: int) -> None
         assert notice["deliveries"] == len([1 for _, publication in found if publication == f"p{k}"])
         assert told(shell, f"s{k}") is not None
     assert not any(shell.region(part.name).echoes.waiting for part in shell.settings.parts)
+
+
+def test_where_regions_are_joined_one_knows_what_all_waited_for() -> None:
+    """The first began an echo, the second passed it on; an answer is under way. Only clients are told, in the end."""
+    first, second, whole = Echoes("first"), Echoes("second"), Echoes("whole")
+    echo, other = first.new(), first.new()
+    first.wait(echo, [("a", "b")], notice=Notice("routed", "publish", ack="p"), deliveries=1)
+    first.wait(other, [("a", "b")], notice=Notice("in-force", "subscribe", ack="s"))
+    second.wait(echo, [("b", "c")], back=("b", "a"), deliveries=2)
+    whole.join(first)
+    whole.join(second)
+    assert whole.wait(echo, [("c", "d")], back=("c", "b"), deliveries=4) is None, "it came over a border that is gone"
+    assert whole.hear(Answer(echo, 8), ("b", "c")) is None
+    assert whole.hear(Answer(second.new(), 100), ("b", "c")) is None, "nobody waits for it"
+    assert [(notice.ack, notice.deliveries) for notice in whole.end()] == [("p", 15), ("s", None)]
+    assert not whole.waiting and not whole.end()
 
 
 def test_a_publication_that_reaches_nobody_says_so() -> None:

@@ -12,6 +12,7 @@ from state.geometry.boxes import Box, Boxes
 from state.protocol.messages import Name, Subscribe, Unsubscribe
 from state.protocol.reasons import Reason
 from state.routing import told as told_module
+from state.routing.certificates import Certificates, Leaving
 from state.routing.decision import Decision
 from state.routing.told import Told
 from state.space import Attribute, Space
@@ -214,3 +215,42 @@ def test_those_who_go_while_they_wait_are_not_waited_for() -> None:
     for k in range(2, SIDE):
         last = there.unsubscribe(f"s{k}")
     assert spoken(last) == ["-broad"]
+
+
+def test_those_that_leaned_on_a_shape_that_is_covered_after_all_are_decided_again() -> None:
+    """The new shape is told, one of two that leaned on the old one leans on it, and the other, promoted, covers it."""
+    neighbour = Neighbour(Told(SPACE, Spec.of("union", "here")))
+    for id, one in (("s", box(0, 6)), ("small", box(0, 1)), ("large", box(0, 5))):
+        neighbour.subscribe(id, one)
+    neighbour.subscribe("s", box(0, 3))
+    neighbour.finish()
+    neighbour.told.check()
+    assert list(neighbour.told.active) == [name("large")]
+    assert {id: entry.coverers for id, entry in neighbour.told.passive.items()} == {
+        name("s"): (name("large"),),
+        name("small"): (name("large"),),
+    }
+
+
+def test_however_small_a_part_of_work_is_it_decides_one_and_is_no_rebuild(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(told_module, "MOST_NODES", 0)
+    monkeypatch.setattr(told_module, "PORTION", 8)
+    told = Told(SPACE, Spec.of("union", "here"))
+    neighbour = Neighbour(told)
+    for id, one in (("s", box(0, 6)), *((f"p{k}", box(k, k + 1)) for k in range(4))):
+        neighbour.subscribe(id, one)
+    neighbour.unsubscribe("s")
+    while told.leaving:
+        waiting = len(told.leaving[name("s")].waiting)
+        decided, rebuilt = told.work()
+        assert decided and not rebuilt
+        assert not told.leaving or len(told.leaving[name("s")].waiting) < waiting
+
+
+def test_a_shape_on_which_somebody_comes_to_lean_again_does_not_go() -> None:
+    """Nobody leaned on it when it was given up first; before that was told, it was told again, and given up again."""
+    certificates = Certificates()
+    certificates.leave(name("a"), Leaving((box(0, 6),), None, "local", Reason.REPLACED, None, 0))
+    certificates.add(name("p"), (box(1, 2),), "local", (name("a"),))
+    certificates.leave(name("a"), Leaving((box(0, 5),), None, "local", Reason.REPLACED, None, 0))
+    assert certificates.left() == [] and list(certificates.leaving[name("a")].waiting) == [name("p")]

@@ -100,7 +100,7 @@ def test_an_id_is_no_word_of_the_strategy(
     Path("e.jsonl").write_text("".join(json.dumps({**e, "broker": "a", "client": "ann"}) + "\n" for e in events))
     assert main(["simulate", "e.jsonl", "--out", "out"]) == 0
     capsys.readouterr()
-    assert [row["reason"] for row in rows("decisions") if row["action"] == "promote"] == ["audited was cancelled: gap"]
+    assert [row["reason"] for row in rows("decisions") if row["action"] == "promote"] == ["gap"]
     assert sum(int(str(row["audited"])) + int(str(row["wrong"])) for row in rows("metrics")) == 0
 
 

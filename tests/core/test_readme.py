@@ -39,7 +39,7 @@ def test_first_tour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert Path("events.jsonl").read_text() == block("json")
     shown = " ".join(capsys.readouterr().out.split())
     assert "12 instead of 15 by flooding (20% saved)" in shown
-    told = "nobody covers price above 20, up to 25 and symbol in IBM"
+    told = "Nobody covers price above 20 and up to 25 and symbol IBM"
     assert told in README and told in shown.replace("│ ", "")
     assert "s4 │ dan │ oslo │ covered by one │ s1 of ann" in shown
     decisions = [json.loads(line) for line in Path("out/decisions.jsonl").read_text().splitlines()]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from state.config import parse
 from state.filters.trees import Leaf
 from state.filters.where import asked
-from state.geometry.boxes import Box
+from state.geometry.boxes import Box, Shape
 from state.matching.boxlist import BoxList
 from state.protocol import events as events_module
 from state.protocol.messages import LOCAL, Name, Subscribe
@@ -496,7 +496,7 @@ def test_a_renewal_asks_for_exactly_what_stands() -> None:
     name, box, other = Name("b0", "ann", "s"), Box((0, 0), (5, 5)), Box((0, 0), (5, 6))
     leaf, more = Leaf(0, 1, 3), Leaf(0, 1, 4)
     known = Subscriptions()
-    known.add(Subscription(3, name, LOCAL, (box,), leaf, leaf, b"1"))
+    known.add(Subscription(3, name, LOCAL, Shape.of((box,)), leaf, leaf, b"1"))
     assert known.is_renewal(Subscribe(name, (box,), tree=leaf, exact=leaf, where=b"2"))
     assert not known.is_renewal(Subscribe(name, (other,), tree=leaf, exact=leaf))
     assert not known.is_renewal(Subscribe(name, (box,), tree=more, exact=leaf))

@@ -6,6 +6,7 @@ import json
 import logging
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,12 @@ from access.errors import Unreachable
 from lacuna.cli import run
 from lacuna.cli.console import keep_log, say_as_job
 from lacuna.cli.run import begun
+from streaming.exposition import text_of
+from streaming.pipeline import Engine
+from streaming.service import Service
+from streaming.settings import Settings
+from streaming.watch import Watch
+from tests.core.test_archive_plan import settings_at
 
 AWAY = Unreachable("nowhere:1", 1)
 
@@ -40,19 +47,29 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return said
 
 
-def test_kafka_is_waited_for_and_that_is_said_now_and_then(said: list[str]) -> None:
-    assert begun(Start(7), threading.Event(), waits=True) == "service"  # type: ignore[arg-type, comparison-overlap]
+@pytest.fixture
+def watch(tmp_path: Path) -> Watch:
+    return Watch(Settings(settings_at(tmp_path).config, 0, ()), ["router", "archive"])
+
+
+def test_kafka_is_waited_for_and_that_is_said_now_and_then(said: list[str], watch: Watch, tmp_path: Path) -> None:
+    assert begun(Start(7), threading.Event(), watch, waits=True) == "service"  # type: ignore[arg-type, comparison-overlap]
     assert said == [f"Kafka is waited for: {AWAY}"] * 2
+    assert watch.state == "degraded" and "does not answer since" in watch.reasons["kafka"]
+    assert watch.alive and not watch.ready and watch.status()["epoch"] == 0 and text_of(watch.metrics())
+    service = Service(settings_at(tmp_path), Engine())
+    service.take(watch)
+    assert service.watch is watch and watch.settings is service.settings
 
 
-def test_a_signal_ends_the_waiting(said: list[str]) -> None:
+def test_a_signal_ends_the_waiting(said: list[str], watch: Watch) -> None:
     stop = threading.Event()
-    assert begun(Start(3, stop), stop, waits=True) is None  # type: ignore[arg-type]
+    assert begun(Start(3, stop), stop, watch, waits=True) is None  # type: ignore[arg-type]
 
 
-def test_without_that_wish_the_start_fails(said: list[str]) -> None:
+def test_without_that_wish_the_start_fails(said: list[str], watch: Watch) -> None:
     with pytest.raises(Unreachable):
-        begun(Start(1), threading.Event(), waits=False)  # type: ignore[arg-type]
+        begun(Start(1), threading.Event(), watch, waits=False)  # type: ignore[arg-type]
     assert said == []
 
 

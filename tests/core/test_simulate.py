@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 
 from lacuna.__main__ import main
+from lacuna.simulate import Simulation
+from state.config import parse
 from state.storage.tables import TABLES
-from state.strategies import STRATEGIES
+from state.strategies import STRATEGIES, Spec
 from tests.core.oracle import Oracle
+from tests.core.overlay import Received, spread_out
 
 CONFIG = """
 [space]
@@ -135,13 +138,15 @@ def test_all_strategies_deliver_what_the_oracle_says(
     for number, line in enumerate((here / "events.jsonl").read_text().splitlines(), 1):
         expected += [(number, *delivery) for delivery in oracle.take(json.loads(line))]
     for strategy in STRATEGIES:
-        run(capsys, "simulate", "events.jsonl", "--out", strategy, "--strategy", strategy)
-        columns = ("batch", "broker", "client", "subscription", "publication")
-        got = [tuple(row[c] for c in columns) for row in rows(here / strategy, "deliveries")]
-        assert sorted(got) == sorted(expected), strategy
-        assert [row["batch"] for row in rows(here / strategy, "routes")] == sorted(
-            row["batch"] for row in rows(here / strategy, "routes")
-        )
+        record = Received()
+        with (here / "events.jsonl").open("rb") as lines:
+            Simulation(parse(CONFIG).with_strategy(Spec(strategy)), record).quiet(lines)
+        assert sorted(delivery[:-1] for delivery in record.deliveries) == sorted(expected), strategy
+    run(capsys, "simulate", "events.jsonl", "--out", "out")
+    columns = ("batch", "broker", "client", "subscription", "publication")
+    assert sorted(tuple(row[c] for c in columns) for row in rows(here / "out", "deliveries")) == sorted(expected)
+    batches = [row["batch"] for row in rows(here / "out", "routes")]
+    assert batches == sorted(batches)
 
 
 def test_same_input_same_bytes(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -219,6 +224,35 @@ def test_what_comes_before_the_first_time_happens_then(
     run(capsys, "simulate", "events.jsonl", "--out", "out")
     assert [row["publication"] for row in rows(here / "out", "deliveries")] == ["p0", "p1", "p2"]
     assert [row["time"] for row in rows(here / "out", "deliveries")][:2] == ["1970-01-01T00:00:00Z", f"{first}00Z"]
+
+
+def test_a_time_is_read_however_its_name_is_written(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    timed = json.dumps(publish("oslo", "p1", time="2026-01-01T00:00:00Z")).replace('"time"', r'"\u0074ime"')
+    write(here / "events.jsonl", subscribe("oslo", "s1", ttl=10), timed + "\n", publish("oslo", "p2"))
+    assert run(capsys, "simulate", "events.jsonl")["deliveries"] == 2
+
+
+def test_an_event_that_only_mentions_a_time_has_none(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The clock begins with the first `time`: what came before has not ended by then."""
+    write(
+        here / "events.jsonl",
+        subscribe("oslo", "s1", ttl=10),
+        publish("oslo", "p1", payload={"time": "2025-01-01T00:00:00Z", "path": "a\\b"}),
+        publish("oslo", "p2", time="2026-01-01T00:00:00Z"),
+    )
+    assert run(capsys, "simulate", "events.jsonl")["deliveries"] == 2
+
+
+def test_work_that_waits_at_the_end_of_a_file_is_finished(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many lean on one that ends with the last line; in each step only one of them is decided again."""
+    spread_out(monkeypatch)
+    inside = [subscribe("oslo", f"s{k}", where={"volume": [10 * k, 10 * k + 5]}) for k in range(9)]
+    write(here / "events.jsonl", subscribe("oslo", "wide"), *inside, UNSUBSCRIBE | {"id": "wide"})
+    for seed in SEED:
+        summary = run(capsys, "simulate", "events.jsonl", *seed)
+        assert [summary[action] for action in ("withhold", "promote", "cancel")] == [27, 27, 3]
 
 
 def test_a_cancellation_is_forgotten_when_its_time_has_passed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,9 +27,9 @@ class History:
     def subscribe(self, broker: str, id: str) -> None:
         self._send({"kind": "subscribe", "broker": broker, "client": f"at {broker}", "id": id, "where": {}})
 
-    def publish(self, broker: str, *ids: str) -> None:
+    def publish(self, broker: str, *ids: str, payload: str = "") -> None:
         for id in ids:
-            self._send({"kind": "publish", "broker": broker, "id": id, "at": AT})
+            self._send({"kind": "publish", "broker": broker, "id": id, "at": AT, "payload": payload})
 
     def move(self, moves: Mapping[str, str]) -> None:
         """Let the clients of brokers be those of others, and producers use the old names still."""
@@ -39,6 +39,10 @@ class History:
     def _send(self, event: dict[str, Any]) -> None:
         with Sender(self._config, check=False) as sender:
             sender.send(event["kind"], event["broker"], {k: v for k, v in event.items() if k not in ("kind", "broker")})
+        self.note(event)
+
+    def note(self, event: dict[str, Any]) -> None:
+        """Take note of an event that was sent."""
         self.owed += self._oracle.take(event)
 
 

@@ -30,7 +30,7 @@ from producers.workloads import Workload
 from state.config import Config, parse
 from state.protocol.commands import COMMAND, Prune, Rebuild, read_command
 from state.protocol.control import Claim, Life
-from state.protocol.topics import Topics
+from state.protocol.topics import Topic, Topics, read_topics
 from tests.system.clients import AT, ROOT, Router, events_of, log_of, seqs
 
 pytestmark = pytest.mark.system
@@ -48,7 +48,7 @@ def test_topics_are_created_once(bootstrap: str) -> None:
         thread.join()
     assert len(created) == 4, "one of them failed"
     assert sorted(topic for each in created for topic in each) == sorted(Topics(prefix).all)
-    assert ensure_topics(bootstrap, prefix, delivery_partitions=9) == []
+    assert ensure_topics(bootstrap, prefix, {"deliveries": Topic(partitions=9)}) == []
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
     described = admin.describe_topics(list(Topics(prefix).all))
     admin.close()
@@ -59,15 +59,24 @@ def test_topics_are_created_once(bootstrap: str) -> None:
 
 def test_numbers_of_partitions_are_chosen(bootstrap: str) -> None:
     prefix = f"t{uuid.uuid4().hex[:12]}"
-    ensure_topics(bootstrap, prefix, event_partitions=2, link_partitions=3, delivery_partitions=5, record_partitions=6)
+    wanted = read_topics(
+        {
+            "subscribe": {"partitions": 2},
+            "publish": {"partitions": 3, "retention": 7},
+            "links": {"partitions": 3},
+            "deliveries": {"partitions": 5},
+            "records": {"partitions": 6},
+        }
+    )
+    ensure_topics(bootstrap, prefix, wanted)
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
     described = admin.describe_topics(list(Topics(prefix).all))
     admin.close()
     counts = {topic["name"].split(".")[1]: len(topic["partitions"]) for topic in described}
     assert counts == {
         "subscribe": 2,
-        "unsubscribe": 2,
-        "publish": 2,
+        "unsubscribe": 1,
+        "publish": 3,
         "links": 3,
         "control": 1,
         "deliveries": 5,
@@ -78,8 +87,8 @@ def test_numbers_of_partitions_are_chosen(bootstrap: str) -> None:
 
 
 def test_what_kafka_refuses_to_create_is_one_message(bootstrap: str) -> None:
-    with pytest.raises(Exception, match=r"topic 't9.*\.subscribe': Kafka at .* did not create it: .*Remedy: ") as error:
-        ensure_topics(bootstrap, "t9", replication=3)
+    with pytest.raises(Exception, match=r"topic 't9\.publish': Kafka at .* did not create it: .*Remedy: ") as error:
+        ensure_topics(bootstrap, "t9", {"publish": Topic(replication=3)})
     assert "\n" not in str(error.value)
 
 

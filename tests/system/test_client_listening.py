@@ -14,6 +14,7 @@ from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
 from access.connection import connect_consumer
+from access.connection import partition_of as partition_of_key
 from access.topics import ensure_topics
 from lacuna.__main__ import main
 from producers import deliveries as module
@@ -23,6 +24,7 @@ from producers.errors import KafkaFailed, TopicMissing, Unreachable
 from state.config import Config
 from state.protocol.topics import Topics
 from tests.system.clients import Broker, Router, log_of, seqs
+from tests.system.gateway import announce
 
 pytestmark = pytest.mark.system
 
@@ -212,6 +214,29 @@ def test_listen_prints_a_gap(config: Config, file: str, router: Router, capsys: 
     out, err = capsys.readouterr()
     assert "p3 for s1" in out
     assert err.splitlines()[1:] == [f"lacuna: {gap}"]
+
+
+def test_a_listener_reads_only_the_partition_that_holds_its_deliveries(config: Config, router: Router) -> None:
+    announce(config.kafka)
+    home = partition_of_key(b"ann", 4)
+    router.deliver("ann", 1, epoch=1)
+    router.deliver("ann", 2, epoch=1, partition=(home + 1) % 4)  # no router writes it there
+    router.deliver("ann", 3, epoch=1)
+    with Deliveries(config.kafka, "ann", from_beginning=True, timeout=2) as deliveries:
+        assert [part.partition for part in deliveries._consumer.assignment()] == [home]
+        assert [delivery.seq for delivery in deliveries] == [1, 3]
+
+
+def test_a_life_with_more_partitions_is_noticed_by_a_listener(config: Config, router: Router) -> None:
+    announce(config.kafka)
+    moved = next(f"c{k}" for k in range(99) if partition_of_key(b"c%d" % k, 4) != partition_of_key(b"c%d" % k, 7))
+    with Deliveries(config.kafka, moved, timeout=30) as deliveries:
+        router.deliver(moved, 1, epoch=1)
+        assert next(deliveries).seq == 1
+        add_partitions(config, 7)
+        announce(config.kafka, 2)
+        router.deliver(moved, 1, epoch=2, partition=partition_of_key(moved.encode(), 7))
+        assert (found := next(deliveries)).epoch == 2 and found.seq == 1
 
 
 # New partitions

@@ -6,6 +6,7 @@ All on a real Kafka, which is frozen, stopped, or made to refuse.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import secrets
@@ -14,8 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-from kafka import KafkaAdminClient
+from kafka import KafkaAdminClient, KafkaProducer
 from kafka.record import MemoryRecords
 
 from access.topics import ensure_topics
@@ -23,6 +25,7 @@ from producers.client import Client
 from producers.errors import EventRefused, NotConfirmed, NotSent, TopicMissing, Unreachable
 from producers.sender import Place, Sender, Sent
 from state.config import Config, Kafka, parse
+from state.protocol.notices import Notice
 from state.protocol.topics import Topics
 from tests.system.clients import AT, Broker, events_of, log_of
 
@@ -69,6 +72,24 @@ def test_requests_of_one_subscription_arrive_in_the_order_in_which_they_were_sen
     for _, event in arrived:
         revisions.setdefault(event["id"], []).append(event["rev"])
     assert len(arrived) == 200 + 2 * 67 and all(found == sorted(found) for found in revisions.values())
+
+
+def test_answers_that_nobody_waits_for_do_not_gather(config: Config) -> None:
+    """The answer is written here as a router writes it."""
+    with Client(config, broker="oslo", name="ann") as ann:
+        for k in range(50):
+            ann.publish(f"p{k}", AT, ack=True)
+        sent = ann.publish("last", AT, ack=True)
+        ann.flush()
+        gc.collect()
+        ack = json.loads(sent.value)["ack"]
+        assert ann._answers._asked.keys() == {ack}
+        notice = Notice("routed", "publish", "oslo", id="last", ack=ack, deliveries=3)
+        producer = KafkaProducer(bootstrap_servers=config.kafka.bootstrap)
+        producer.send(Topics(config.kafka.prefix).notices, msgspec.json.encode(notice), key=notice.key).get(60)
+        producer.close()
+        assert sent.wait(60).deliveries == 3
+        assert not ann._answers._asked
 
 
 def test_what_was_sent_can_be_waited_for(config: Config) -> None:

@@ -21,6 +21,7 @@ import pytest
 
 from access.topics import ensure_topics
 from producers.workloads import Workload
+from state.protocol.topics import Topic
 from tests.system.live import Job, infra, wait_until
 from tests.system.test_live import check_everything, send, split
 from tests.system.test_refusals import closed_port
@@ -82,7 +83,7 @@ def test_a_cluster_gives_the_same_as_one_machine(tmp_path: Path) -> None:
 
 
 def run(job: Job, master: str) -> None:
-    ensure_topics(job.config.kafka.bootstrap, job.config.kafka.prefix, delivery_partitions=1)
+    ensure_topics(job.config.kafka.bootstrap, job.config.kafka.prefix, {"deliveries": Topic(partitions=1)})
     changes, publications = split(list(Workload("zipf", 60, 60).events(job.config)))
     jars = ",".join(infra("infra.fetch", "spark")["spark"]["jars"])
     submit = (str(SPARK / "bin" / "spark-submit"), "--master", master, "--jars", jars)

@@ -21,6 +21,8 @@ from kafka import KafkaProducer
 
 from access.offsets import topic_spans
 from access.topics import ensure_topics
+from lacuna.analysis.lake import open_tables
+from lacuna.analysis.trial import Trial, TriedEvent, TriedFilter
 from producers.client import Client
 from producers.errors import NotAccepted
 from producers.sender import Sender
@@ -28,6 +30,7 @@ from producers.workloads import Workload
 from state.config import parse
 from state.protocol.events import Context, Reject, Source, read
 from state.protocol.messages import LOCAL
+from state.protocol.topics import Topic
 from state.storage.tables import REGION
 from streaming.life import Folder
 from tests.core.oracle import Oracle
@@ -38,6 +41,14 @@ from tests.system.live import PROGRAM, Job, check_tables, disk_of, infra, read_t
 
 pytestmark = pytest.mark.system
 
+NEW = {
+    "kind": "subscribe",
+    "broker": "praha",
+    "client": "tried",
+    "id": "tried",
+    "where": "price BETWEEN 100 AND 900 AND symbol = 'IBM'",
+}
+"""A subscription that is tried before it is made."""
 BOOLEAN = (
     "price > 500 OR symbol = 'IBM'",
     "NOT (volume BETWEEN 10 AND 90000) AND symbol <> 'MSFT'",
@@ -59,7 +70,7 @@ def bootstrap(kafka_home: str) -> Iterator[str]:
 @pytest.fixture
 def job(tmp_path: Path, bootstrap: str, request: pytest.FixtureRequest) -> Iterator[Job]:
     made = Job(tmp_path, bootstrap, f"t{abs(hash(request.node.name)) % 10**8}")
-    ensure_topics(bootstrap, made.config.kafka.prefix, delivery_partitions=1)
+    ensure_topics(bootstrap, made.config.kafka.prefix, {"deliveries": Topic(partitions=1)})
     yield made
     made.kill()
 
@@ -146,9 +157,17 @@ def test_live_equals_simulated_and_replayed(job: Job) -> None:
     ]
     job.start("--maintain", "0.001")
     send(job, changes)
-    job.settle()
+    job.archive_settled()
+    trial = Trial(open_tables(job.config))
+    trial.refresh()
+    tried = trial.filter(NEW["where"], NEW["broker"]).facts
+    send(job, [NEW])
+    changes.append(NEW)
     send(job, publications[:100])
     job.archive_settled()
+    check_tried_filter(job, tried)
+    assert trial.refresh()
+    events = {p["id"]: trial.event(p["at"], p["broker"]).facts for p in publications[100:]}
     await_pruned(job, set(links_of(job)))
     prune(job, "off")
     await_pruned(job, set())
@@ -171,6 +190,30 @@ def test_live_equals_simulated_and_replayed(job: Job) -> None:
     check_states(job, shell)
     assert simulated(job, changes + publications) == expected(changes + publications)
     check_other_readers(job)
+    check_tried_events(job, events)
+
+
+def check_tried_filter(job: Job, tried: TriedFilter) -> None:
+    """The links decided about a new subscription as a try of its filter said before."""
+    rows = [row for row in job.rows("decisions") if row["subscription"] == NEW["id"]]
+    decided = {(r["broker"], r["link"]): (r["action"], r["reason"], r["coverers"]) for r in rows}
+    said = {(d.broker, d.link): (d.action, d.reason, [name.id for name in d.coverers]) for d in tried.links}
+    assert said == decided
+    assert tried.links
+
+
+def check_tried_events(job: Job, tried: dict[str, TriedEvent]) -> None:
+    """Publications reached whom a try had said, over the links that it had said; pruned links carried some more."""
+    reached, carried = Counter[str](), set()
+    for row in job.rows("deliveries"):
+        reached[row["publication"]] += 1
+    for row in job.rows("routes"):
+        if row["action"] == "forward":
+            carried.add((row["publication"], row["broker"], row["link"]))
+    for id, event in tried.items():
+        assert event.deliveries == reached[id]
+        assert {(id, c.broker, c.link) for c in event.links if c.action == "forward"} <= carried
+    assert sum(event.deliveries for event in tried.values()) > 0
 
 
 def links_of(job: Job) -> list[str]:
@@ -356,7 +399,7 @@ def test_a_full_disk_and_a_damaged_checkpoint_stop_the_job_with_the_remedy(boots
     changes, publications = split(list(Workload("zipf", 60, 30).events(parse(text_at(bootstrap, "disk", tmp_path)))))
     with disk_of(tmp_path / "disk", "120m") as disk:
         job = Job(disk / "home", bootstrap, "disk")
-        ensure_topics(bootstrap, "disk", delivery_partitions=1)
+        ensure_topics(bootstrap, "disk", {"deliveries": Topic(partitions=1)})
         try:
             job.start()
             send(job, changes)

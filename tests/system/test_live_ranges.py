@@ -9,6 +9,7 @@ import pytest
 from access.topics import ensure_topics
 from producers.workloads import Workload
 from state.config import parse
+from state.protocol.topics import Topic
 from tests.system.live import Job
 from tests.system.test_live import bootstrap, check_everything, check_states, kafka_home, send, split
 
@@ -23,7 +24,7 @@ def test_ranges_on_the_live_router(tmp_path: Path, bootstrap: str) -> None:
         job.file.read_text() + '[routing]\nstrategy = {name = "mics", bits = 5, gap = 4, max_ranges = 40}\n'
     )
     job.config = parse(job.file.read_text())
-    ensure_topics(bootstrap, job.config.kafka.prefix, delivery_partitions=1)
+    ensure_topics(bootstrap, job.config.kafka.prefix, {"deliveries": Topic(partitions=1)})
     changes, publications = split(list(Workload("clustered", 200, 300).events(job.config)))
     try:
         job.start()

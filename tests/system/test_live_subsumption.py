@@ -15,6 +15,7 @@ from lacuna.__main__ import main
 from producers.sender import Sender
 from producers.workloads import Workload
 from state.config import parse
+from state.protocol.topics import Topic
 from tests.system.live import Job, infra
 
 pytestmark = pytest.mark.system
@@ -29,7 +30,7 @@ def job(tmp_path: Path) -> Iterator[Job]:
     made = Job(tmp_path / "job", bootstrap, "t")
     made.file.write_text(made.file.read_text() + ROUTING)
     made.config = parse(made.file.read_text())
-    ensure_topics(bootstrap, made.config.kafka.prefix, delivery_partitions=1)
+    ensure_topics(bootstrap, made.config.kafka.prefix, {"deliveries": Topic(partitions=1)})
     try:
         yield made
     finally:

@@ -16,6 +16,7 @@ from kafka import KafkaProducer
 from access.control import ControlLog
 from access.topics import ensure_topics
 from state.config import parse
+from state.protocol.topics import Topic
 from streaming.life import Folder
 from tests.system.live import PROGRAM, Job, text_at, wait_until
 from tests.system.owed import History, archived, delivered
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.system
 @pytest.fixture
 def job(tmp_path: Path, bootstrap: str) -> Iterator[Job]:
     made = Job(tmp_path, bootstrap, "lives")
-    ensure_topics(bootstrap, "lives", delivery_partitions=1)
+    ensure_topics(bootstrap, "lives", {"deliveries": Topic(partitions=1)})
     yield made
     made.kill()
 
@@ -41,6 +42,7 @@ def test_one_life_after_another(job: Job, tmp_path: Path) -> None:
     check_all_subscriptions_were_in_force(job, history)
     check_a_second_router_is_refused(job, tmp_path / "elsewhere")
     check_foreign_records_are_rejects(job, history)
+    check_a_running_system_says_what_it_refuses(job)
     check_a_running_system_begins_a_new_life(job, history)
     check_a_killed_machine_goes_on_by_the_remedy(job, history)
     assert job.terminate() == 0
@@ -79,6 +81,18 @@ def check_foreign_records_are_rejects(job: Job, history: History) -> None:
     assert sorted(delivered(job.config)[1]) == sorted(history.owed)
     rows = {(row["topic"], row["rule"]) for row in job.rows("rejects")}
     assert rows == {(job.topic(topic), "foreign") for topic in ("links", "records", "control")}
+
+
+def check_a_running_system_says_what_it_refuses(job: Job) -> None:
+    """The job that runs answers in control; it goes on as before."""
+    text = job.file.read_text()
+    links, regions = '["paris", "wien"], ["wien", "praha"]', 'regions = [["paris", "oslo", "rome"], ["wien", "praha"]]'
+    assert links in text and regions in text
+    job.file.write_text(text.replace(links, '["paris", "wien"]').replace(regions, "regions = 1"))
+    [refused] = job.apply(code=1)["refused"]
+    assert "the broker praha has 1 subscriptions" in refused and "Remedy" in refused
+    assert "no new life has begun, and life 1 goes on" in job.log()
+    job.file.write_text(text)
 
 
 def check_a_running_system_begins_a_new_life(job: Job, history: History) -> None:

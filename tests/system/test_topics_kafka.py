@@ -15,7 +15,8 @@ from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 from access.offsets import first_times, topic_spans, trim
 from access.topics import differences, ensure_topics, topic_ids
 from producers.sender import Sender
-from state.protocol.topics import Topics
+from state.config import Kafka
+from state.protocol.topics import Topics, read_topics
 from tests.system.live import Job, infra, read_topic
 
 pytestmark = pytest.mark.system
@@ -53,7 +54,8 @@ def put(bootstrap: str, topic: str, count: int, timestamp_ms: int | None = None)
 
 
 def test_topics_are_made_for_the_field(bootstrap: str, admin: Any, prefix: str) -> None:
-    ensure_topics(bootstrap, prefix, replication=1)
+    wanted = Kafka(bootstrap, prefix, replication=1).wanted
+    ensure_topics(bootstrap, prefix, wanted)
     topics = Topics(prefix)
     settings = {name.split(".")[1]: settings_of(admin, name) for name in topics.all}
     assert {each["message.timestamp.type"] for each in settings.values()} == {"LogAppendTime"}
@@ -67,7 +69,31 @@ def test_topics_are_made_for_the_field(bootstrap: str, admin: Any, prefix: str) 
         "deliveries",
         "records",
     }
-    assert differences(bootstrap, prefix, 1) == []
+    assert differences(bootstrap, prefix, wanted) == []
+
+
+def test_an_operator_chooses_partitions_copies_and_retention(bootstrap: str, admin: Any, prefix: str) -> None:
+    chosen = read_topics(
+        {
+            "publish": {"partitions": 3, "retention": 0.5, "replication": 1},
+            "records": {"retention": 30},
+            "notices": {"retention": "forever"},
+        }
+    )
+    ensure_topics(bootstrap, prefix, chosen)
+    assert differences(bootstrap, prefix, chosen) == []
+    kept = {name: settings_of(admin, Topics(prefix).of(name))["retention.ms"] for name in chosen}
+    assert kept == {"publish": "43200000", "records": "2592000000", "notices": "-1"}
+    assert settings_of(admin, Topics(prefix).publish)["min.insync.replicas"] == "1"
+    other = read_topics({"publish": {"partitions": 8, "retention": 1}, "records": {"retention": 30}})
+    said = differences(bootstrap, prefix, other | {"notices": chosen["notices"]})
+    assert said == [
+        f"topic {prefix}.publish: retention.ms is 43200000, not 86400000: records that are older are removed, whether "
+        "they were read or not",
+        f"topic {prefix}.publish: it has 3 partitions, not 8: fewer tasks read or write it at once",
+    ]
+    fewer = differences(bootstrap, prefix, chosen | read_topics({"publish": {"partitions": 2, "retention": 0.5}}))
+    assert fewer == [f"topic {prefix}.publish: it has 3 partitions, not 2: Kafka takes none away again"]
 
 
 def test_a_producer_with_a_wrong_clock_does_not_say_when_it_was(bootstrap: str, prefix: str) -> None:
@@ -83,7 +109,7 @@ def test_topics_that_exist_are_not_changed_and_what_differs_is_said(bootstrap: s
     topics = Topics(prefix)
     admin.create_topics([NewTopic(topics.links, 1, 1, topic_configs={"retention.ms": "1000"})])
     ensure_topics(bootstrap, prefix)
-    said = differences(bootstrap, prefix, 3)
+    said = differences(bootstrap, prefix, Kafka(replication=3).wanted)
     assert settings_of(admin, topics.links)["retention.ms"] == "1000"
     about_links = [each for each in said if each.startswith(f"topic {topics.links}: ")]
     for part in (

@@ -32,10 +32,18 @@ def port() -> int:
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory, port: int) -> Path:
+def gateway() -> int:
+    """The port of the gateway."""
+    return closed_port()
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory, port: int, gateway: int) -> Path:
     """The folder that `lacuna init` makes."""
     home = tmp_path_factory.mktemp("tour")
     subprocess.run([PROGRAM, "init", "--port", str(port)], cwd=home, check=True, capture_output=True)
+    with (home / "lacuna.toml").open("a") as config:
+        config.write(f"\n[serve]\nport = {gateway}\n")
     return home
 
 
@@ -43,7 +51,7 @@ def home(tmp_path_factory: pytest.TempPathFactory, port: int) -> Path:
 def up(home: Path) -> Iterator[subprocess.Popen[str]]:
     """`lacuna up`, running."""
     assert tour()[0].split("#")[0].split() == [".venv/bin/lacuna", "up", "--config", "lacuna.toml"]
-    command = [PROGRAM, "up", "--config", "lacuna.toml", "--json"]
+    command = [PROGRAM, "up", "--config", "lacuna.toml", "--json", "--serve"]
     with (home / "up.log").open("w") as log:
         process = subprocess.Popen(command, cwd=home, stdout=subprocess.PIPE, stderr=log, text=True)
     assert process.stdout is not None
@@ -72,6 +80,25 @@ def test_another_client_writes_and_reads_the_topics(home: Path, up: subprocess.P
     told = json.loads(notice)
     assert (key, told["state"], told["ack"]) == ("kim", "in-force", "a1")
     assert (client, json.loads(delivery)["publication"]) == ("kim", "k2")
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_curl_takes_part(home: Path, up: subprocess.Popen[str], gateway: int) -> None:
+    """The examples of docs/gateway.md, pasted as a whole."""
+    page = (Path(__file__).parents[2] / "docs" / "gateway.md").read_text()
+    script = page.split("```sh\n")[1].split("```")[0].replace("localhost:8080", f"localhost:{gateway}")
+    script = script.replace("Prefer: wait", "Prefer: wait=60").replace("--max-time 3", "--max-time 10")
+    shown = paste(home, script.replace("\ncurl", "; echo\ncurl"))
+    in_force, routed, stands, stream, ended = (
+        json.loads(line) if line.startswith("{") else line
+        for line in re.findall(r"^(\{.*|data: .*)$", shown, re.M)
+        if '"accepted"' not in line and '"g4"' not in line
+    )
+    assert in_force["state"] == "in-force" and in_force["rev"] > 0
+    assert (routed["state"], routed["deliveries"]) == ("routed", 1)
+    assert [s["id"] for s in stands["subscriptions"]] == ["g1"]
+    assert json.loads(stream.removeprefix("data: "))["payload"] == "hello"
+    assert ended["state"] == "ended"
 
 
 def test_the_tour_of_the_running_system(home: Path, up: subprocess.Popen[str]) -> None:

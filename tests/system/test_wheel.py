@@ -39,6 +39,7 @@ def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == PACKAGES
     assert {f"{package}/py.typed" for package in PACKAGES - {"infra"}} <= set(names)
     assert {"infra/jars.toml", "streaming/log4j2.properties"} <= set(names)
+    assert {"lacuna/serve/static/console.css", "lacuna/serve/templates/base.html"} <= set(names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert not [name for name in names if name.endswith((".jar", ".nbi", ".nbc", ".pyc"))]
 
