@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeGuard, cast
 
 from state.errors import ConfigError, nearest
 from state.protocol.ledger import DAY, Limits
+from state.protocol.ledger import SECOND as SECOND
 from state.protocol.messages import LOCAL
 from state.protocol.security import Address, Security, read_security
 from state.protocol.topics import TOPIC_NAMES, Topic, read_copies, read_topics
@@ -34,7 +35,6 @@ ADDRESS = re.compile(r"([^\s:,\[\]]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}")
 """The host and the port of a Kafka; an address of IPv6 stands in brackets."""
 NAME_RULE = "a name is 1 to 128 letters, digits, '_', '.' or '-', and does not begin with '.' or '-'"
 MOST_DIMS = 32
-SECOND = 1_000_000
 DEEPEST = 20
 LARGEST = 10**4000
 TOO_DEEP, TOO_LONG = "it is nested too deeply", "it holds a number of more than 4,000 digits"

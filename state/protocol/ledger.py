@@ -6,9 +6,10 @@ people restart programs. So every event carries a stamp, and only a later one th
 * both with a revision: the higher revision is later; equal ones by time, then by rank and offset of the channel;
 * at least one without: by time, then by rank and offset. (Without a revision, the one that stands is meant.)
 
-An unsubscribe must be remembered, or a subscribe that it overtook would take effect after all. It is kept for
+An unsubscribe must be remembered, or a subscribe that it overtook would take effect after all. It is remembered for
 `remember` microseconds after it arrived, by the router's clock, not the client's. So is the end of a subscription whose
-time to live has passed.
+time to live has passed. From then on it has no effect. It is deleted with the next tick or expiry, and at the latest
+when `GRACE` has passed as well (`next_due`): whole groups are deleted at once, not one with every event.
 
 An event that is not later than what is known is refused as stale (`objection`), unless it is the same event again. So
 is one whose revision or time is more than a day ahead of everything that is known: it would make all that its client
@@ -33,11 +34,14 @@ from state.protocol.events import Reject
 from state.protocol.messages import Name, Stamp, Subscribe, Unsubscribe
 from state.space import timestamp_text
 
-DAY = 24 * 3600 * 1_000_000
+SECOND = 1_000_000
+DAY = 24 * 3600 * SECOND
 PORTION = 64
 """Subscriptions that one `expire` ends: each takes the links about as long as a request."""
 FORGOTTEN = 4_096
 """Ends that one `expire` forgets."""
+GRACE = 16
+"""Ends may wait to be deleted for this fraction (1/16) of the time for which they are remembered, and a second."""
 
 
 class Limits(NamedTuple):
@@ -104,17 +108,24 @@ class Ledger:
         self.ended: dict[Name, Ended] = {}  # in order of arrival, so that forgetting looks at the front only
         self._ends: list[tuple[int, Name]] = []  # a heap; may name subscriptions that were renewed since
 
-    def judge(self, message: Subscribe | Unsubscribe) -> Update:
-        """Return what effect a client's event would have. Nothing changes. O(1)."""
+    def judge(self, message: Subscribe | Unsubscribe, arrived: int) -> Update:
+        """Return what effect a client's event that arrived at this moment would have. Nothing changes. O(1)."""
         if message.stamp is None:
             raise InvariantError(f"the client's event about {message.name} has no stamp")
-        standing = self.standing.get(message.name)
-        known = standing or self.ended.get(message.name)
-        return Update(known is None or later(message.stamp, known.stamp), standing is not None)
+        known = self._known(message.name, arrived)
+        return Update(known is None or later(message.stamp, known.stamp), isinstance(known, Standing))
+
+    def _known(self, name: Name, now: int) -> Standing | Ended | None:
+        """Return the last event about a subscription, unless it need not be remembered any more."""
+        ended = self.ended.get(name)
+        return self.standing.get(name) if ended is None or self._is_past(ended, now) else ended
+
+    def _is_past(self, ended: Ended, now: int) -> bool:
+        return ended.arrived + self.remember <= now
 
     def objection(self, message: Subscribe | Unsubscribe, arrived: int) -> Reject | None:
         """Return why a client's event that arrived at this moment is refused; None if it is not. O(1)."""
-        known = self.standing.get(message.name) or self.ended.get(message.name)
+        known = self._known(message.name, arrived)
         stamp, rev = message.stamp or Stamp(None, arrived, 0, 0), 0 if known is None else known.stamp.rev or 0
         if stamp.time > arrived + DAY:
             return Reject("time", f"time is {(stamp.time - arrived) // DAY} days ahead of the broker's clock")
@@ -139,10 +150,10 @@ class Ledger:
 
     def apply(self, message: Subscribe | Unsubscribe, arrived: int) -> Update:
         """Apply a client's event that arrived at this moment. O(1), and O(log n) with a time to live."""
-        update, stamp = self.judge(message), message.stamp
+        update, stamp = self.judge(message, arrived), message.stamp
         if not update.is_newer or stamp is None:
             return update
-        known = self.standing.get(message.name) or self.ended.get(message.name)
+        known = self._known(message.name, arrived)
         if stamp.rev is None and known is not None:
             stamp = stamp._replace(rev=known.stamp.rev)
         if isinstance(message, Subscribe):
@@ -183,7 +194,7 @@ class Ledger:
         while len(due) < PORTION and (moment := self.next_expiry) is not None and moment <= now:
             name = self._ends[0][1]
             due.append((name, self.end(name, now)))
-        oldest = takewhile(lambda name: self.ended[name].arrived + self.remember <= now, self.ended)
+        oldest = takewhile(lambda name: self._is_past(self.ended[name], now), self.ended)
         for name in list(islice(oldest, FORGOTTEN)):
             del self.ended[name]
         return due
@@ -212,13 +223,22 @@ class Ledger:
             heapq.heappop(self._ends)
         return self._ends[0][0] if self._ends else None
 
+    @property
+    def next_due(self) -> int | None:
+        """The moment at which `expire` is to be called: the next expiry, or when ends have waited to be deleted."""
+        moments = [moment for moment in (self.next_expiry,) if moment is not None]
+        if self.ended:
+            oldest = next(iter(self.ended.values())).arrived
+            moments.append(oldest + self.remember + max(SECOND, self.remember // GRACE))
+        return min(moments, default=None)
+
     def _stands(self, moment: int, name: Name) -> bool:
         standing = self.standing.get(name)
         return standing is not None and standing.expires == moment
 
     def is_due(self, now: int) -> bool:
         """Return whether there is anything to end or to forget at this moment."""
-        forgets = bool(self.ended) and next(iter(self.ended.values())).arrived + self.remember <= now
+        forgets = bool(self.ended) and self._is_past(next(iter(self.ended.values())), now)
         due = self.next_expiry
         return forgets or (due is not None and due <= now)
 

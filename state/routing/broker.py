@@ -56,6 +56,8 @@ class Broker:
     def __init__(self, name: str, setups: Mapping[str, Setup]) -> None:
         self.name, self.setup = name, setups[LOCAL]
         self.version = 0
+        self.gone = 0
+        """Subscriptions that expired, and ends that were forgotten, since the last snapshot (`storage.store`)."""
         self.ledger = Ledger(self.setup.remember, self.setup.limits)
         self.subscriptions = Subscriptions()
         self.clients = Clients(self.setup.space)
@@ -63,11 +65,11 @@ class Broker:
 
     # inputs
 
-    def weigh(self, request: Request) -> Weight:
+    def weigh(self, request: Request, arrived: int) -> Weight:
         """Return what a client's request would change. A stale one is no input."""
         if isinstance(request, RangeChange):
             return Weight.CHANGE
-        return self._weight(request, self.ledger.judge(request))
+        return self._weight(request, self.ledger.judge(request, arrived))
 
     def _weight(self, request: Subscribe | Unsubscribe, update: Update) -> Weight:
         if not update.is_newer:
@@ -94,8 +96,10 @@ class Broker:
     def expire(self, now: int, name: Name | None = None) -> Effect:
         """End this client's subscription, or a portion of those that are due, as if they had unsubscribed."""
         self.version += 1
-        effect = Effect()
-        for ended, moment in self.ledger.expire(now) if name is None else [(name, self.ledger.end(name, now))]:
+        effect, remembered = Effect(), len(self.ledger.ended)
+        due = self.ledger.expire(now) if name is None else [(name, self.ledger.end(name, now))]
+        self.gone += 2 * len(due) + remembered - len(self.ledger.ended)  # each of those due is remembered now
+        for ended, moment in due:
             cause = Cause(ended, Change.EXPIRE, moment, moment)
             effect.decided += self._change(LOCAL, Unsubscribe(ended), cause)
             effect.changed.append(Changed(cause))
@@ -192,8 +196,9 @@ class Broker:
 
     @property
     def size(self) -> int:
-        """The number of stored entries: the subscriptions, and the entries of each link."""
-        return len(self.subscriptions) + sum(len(link.told) + len(link.heard) for link in self.links.values())
+        """The number of stored entries: the subscriptions, the ends that are remembered, the entries of each link."""
+        links = sum(len(link.told) + len(link.heard) for link in self.links.values())
+        return len(self.subscriptions) + len(self.ledger.ended) + links
 
     def sizes(self, link: str) -> dict[str, Any]:
         """Return the columns of `metrics` that say how large a link is; `LOCAL` for the clients."""

@@ -253,7 +253,7 @@ class Region:
                 self._outcome.rejects.append((item, _refused(arrival, request, objection)))
                 self._outcome.notices.append(about(request, "refused", objection))
                 return
-        weight = broker.weigh(request)
+        weight = broker.weigh(request, arrival.time)
         if not isinstance(request, RangeChange):
             self._ask(request, weight)
         if weight is Weight.STALE:
@@ -264,8 +264,8 @@ class Region:
             self._flush()  # publications before it must not see what it asks for, or what is told in the course of work
         packed = arrival.packed if arrival.packed is not None or self.log is None else pack(request)
         self._request(item, arrival.broker, arrival.origin, request, arrival.time, packed)
-        if isinstance(request, Subscribe) and request.ttl is not None:
-            self._due = min(self._due, arrival.time + request.ttl)
+        due = broker.ledger.next_due
+        self._due = self._due if due is None else min(self._due, due)
 
     def _ask(self, request: Subscribe | Unsubscribe, weight: Weight) -> None:
         """Note what the client is to be told, before the request has its effect; in vain: at once."""
@@ -289,7 +289,8 @@ class Region:
     @property
     def working(self) -> bool:
         """True if work is pending, which ticks bring to its end."""
-        return self._due <= self.clock or any(broker.working for broker in self.brokers.values())
+        brokers = self.brokers.values()
+        return self._due <= self.clock or any(b.working or b.ledger.is_due(self.clock) for b in brokers)
 
     def _rebuild(self, item: int) -> None:
         self._flush()
@@ -306,11 +307,11 @@ class Region:
                     self.counters.of(item, broker.name, name)
 
     def _expire_due(self, settles: bool) -> None:
-        """End what is due anywhere in the region, or a portion; it is recorded with the item that comes next."""
+        """End and forget what is due anywhere in the region, or a portion; recorded with the item that comes next."""
         self._flush()
         expired = 0
         for broker in self.brokers.values():
-            due = broker.ledger.next_expiry
+            due = broker.ledger.next_due
             if due is not None and due <= self.clock and expired < PORTION:
                 effect = broker.expire(self.clock)
                 self._input(self._outcome.items, broker, Input(broker.name, EXPIRE, self.clock), effect)
@@ -325,8 +326,8 @@ class Region:
         return self._space
 
     def resume(self) -> None:
-        """Look for the next expiry again, after brokers were restored."""
-        due = (broker.ledger.next_expiry for broker in self.brokers.values())
+        """Look again for the next moment at which something is due, after brokers were restored."""
+        due = (broker.ledger.next_due for broker in self.brokers.values())
         self._due = min((moment for moment in due if moment is not None), default=NEVER)
 
     # requests

@@ -9,7 +9,8 @@ Encoding a broker costs time in proportion to its size; a batch changes little o
 
 and restoring is the parts and a replay of the log beyond them. Brokers are deterministic, so a replay gives the very
 same ones (promise 4). A broker takes a snapshot when its inputs since the last one are a share of its
-size, so writing costs O(inputs) amortised, whatever the size of the state.
+size, so writing costs O(inputs) amortised, whatever the size of the state. One input can end or forget thousands of
+subscriptions at once. Each of these counts like an input, so that they do not stay in the stored parts.
 
     chunk          1        2        3        4        5            oslo   snapshot at 7: needs chunks 4 and 5
     inputs of      oslo 5   oslo 7   rome 1   oslo 9   oslo 12      rome   snapshot at 0: needs chunk 3
@@ -282,6 +283,8 @@ class Store:
     def _replay(self, behind: int) -> None:
         """Apply the logged inputs that brokers have not seen, from this chunk on."""
         brokers, what = self.region.brokers, _named(self.region.name)
+        for name in brokers:
+            self._count_from_snapshot(name)
         for number, chunk in enumerate(self._log[behind:], behind + 1):
             if all(last <= brokers[name].version for name, (_, last) in chunk.versions.items()):
                 continue
@@ -293,6 +296,13 @@ class Store:
             for entry in read(decompress(packed, what), list[Input], what):
                 versions[entry.broker] += 1
                 _replay_input(brokers[entry.broker], entry, versions[entry.broker], what)
+                self._count_from_snapshot(entry.broker)
+
+    def _count_from_snapshot(self, name: str) -> None:
+        """Begin to count what is gone, if the broker is as its snapshot: a held one may have counted before that."""
+        broker = self.region.brokers[name]
+        if broker.version == self._snapshots[name]:
+            broker.gone = 0
 
     def _resume(self, head: Head) -> None:
         """Take over from the head what the log does not have."""
@@ -353,7 +363,7 @@ class Store:
         """Return the brokers that are to take a snapshot."""
         brokers = self.region.brokers
         pending = {
-            name: broker.version - self._snapshots.get(name, -1)
+            name: broker.version - self._snapshots.get(name, -1) + broker.gone
             for name, broker in brokers.items()
             if broker.version != self._snapshots.get(name)
         }
@@ -372,7 +382,7 @@ class Store:
         return len(self._log) > MOST_CHUNKS or inputs > 2 * sum(map(_most_inputs, self.region.brokers.values()))
 
     def _take_snapshot(self, broker: Broker) -> None:
-        self._snapshots[broker.name] = broker.version
+        self._snapshots[broker.name], broker.gone = broker.version, 0
         for key, part in encode(broker).items():
             self._pieces[key] = part
             self._listed[key] = Listed(len(part), _digest(part))

@@ -234,7 +234,7 @@ def test_judging_an_event_tells_its_effect_and_changes_nothing() -> None:
         (subscribe(S1, None, 2), STALE),
     ):
         before = dict(ledger.standing), dict(ledger.ended), ledger.next_expiry
-        assert ledger.judge(message) == expected
+        assert ledger.judge(message, 2) == expected
         assert (ledger.standing, ledger.ended, ledger.next_expiry) == before
         assert ledger.apply(message, 5) == expected
 
@@ -311,8 +311,54 @@ def test_the_end_of_a_time_to_live_is_remembered_too() -> None:
 def test_nothing_is_remembered_for_no_time() -> None:
     ledger = Ledger(remember=0)
     ledger.apply(unsubscribe(S1, None, 5), 10)
+    assert ledger.apply(subscribe(S1, None, 4), 10) == NEWS
+    ledger.apply(unsubscribe(S1, None, 5), 10)
     ledger.expire(10)
     assert not ledger.ended
+
+
+Call = tuple[bool, int, int, int, bool]
+calls = st.lists(st.tuples(st.booleans(), st.integers(0, 2), st.integers(0, 9), st.integers(0, 3), st.booleans()))
+
+
+@given(calls, st.integers(0, 4))
+def test_it_makes_no_difference_when_ends_are_deleted(
+    history: list[tuple[bool, int, int, int, bool]], keep: int
+) -> None:
+    """One ledger is told of the passing of time at random, the other one never, until the end; nothing is left then."""
+    often, never = Ledger(remember=keep), Ledger(remember=keep)
+    now = 0
+    for offset, (stands, which, time, later_by, tells) in enumerate(history):
+        now += later_by
+        stamp = Stamp(None, time, 0, offset)
+        message = Subscribe(name(which), SHAPE, stamp) if stands else Unsubscribe(name(which), stamp)
+        if tells:
+            often.expire(now)
+        objections = [ledger.objection(message, now) for ledger in (often, never)]
+        assert objections[0] == objections[1]
+        assert often.judge(message, now) == never.judge(message, now) == often.apply(message, now)
+        never.apply(message, now)
+        often.check()
+        never.check()
+    assert often.standing == never.standing
+    for ledger in (often, never):
+        due = ledger.next_due
+        assert (due is None) == (not ledger.ended)
+        if due is not None:
+            ledger.expire(due + keep + now)
+            assert not ledger.ended and ledger.next_due is None
+
+
+def test_ends_are_due_to_be_deleted_in_groups() -> None:
+    """A grace of a sixteenth, and at least a second, so that not every event deletes one."""
+    for seconds, due in ((160, 170), (0, 1)):
+        ledger = Ledger(remember=seconds * module.SECOND)
+        ledger.apply(unsubscribe(S1, None, 0), 0)
+        ledger.apply(unsubscribe(S2, None, 0), 10 * module.SECOND)
+        assert ledger.next_due == due * module.SECOND
+        ledger.apply(subscribe(S1, None, 1, ttl=5), 10)
+        ledger.apply(unsubscribe(S2, None, 1), 11)
+        assert ledger.next_due == 15
 
 
 def test_a_day_is_remembered_unless_told_otherwise() -> None:

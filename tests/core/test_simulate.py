@@ -261,12 +261,27 @@ def test_a_cancellation_is_forgotten_when_its_time_has_passed(here: Path, capsys
         write(
             here / "events.jsonl",
             UNSUBSCRIBE | {"rev": 2},
-            subscribe("oslo", "t", "bob", where={"volume": [0, 0]}, time="2026-01-01T00:00:00Z", ttl=1),
+            publish("oslo", "p0", time="2026-01-01T00:00:00Z"),
             publish("oslo", "p1", time=f"2026-01-01T00:{seconds // 60:02}:{seconds % 60:02}Z"),
             subscribe("oslo", "s1", rev=1),
             publish("oslo", "p2"),
         )
         assert run(capsys, "simulate", "events.jsonl")["deliveries"] == deliveries
+
+
+def test_what_is_cancelled_leaves_no_state_when_its_time_has_passed(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "lacuna.toml").write_text(CONFIG + "[routing]\nremember = 60\n")
+    begin, later = (publish("oslo", f"p{k}", time=f"2026-01-01T00:0{k}:00Z") for k in range(2))
+    pairs = (pair for k in range(500) for pair in (subscribe("oslo", f"s{k}"), UNSUBSCRIBE | {"id": f"s{k}"}))
+    write(here / "events.jsonl", begin)
+    empty = run(capsys, "simulate", "events.jsonl")["state_bytes"]
+    write(here / "events.jsonl", begin, *pairs)
+    assert run(capsys, "simulate", "events.jsonl")["state_bytes"] > empty + 500
+    for seed in SEED:
+        write(here / "events.jsonl", begin, *pairs, later)
+        assert run(capsys, "simulate", "events.jsonl", *seed)["state_bytes"] == empty
 
 
 @pytest.mark.parametrize(

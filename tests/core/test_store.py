@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -13,9 +14,11 @@ from hypothesis import strategies as st
 
 from state.config import Config, parse
 from state.errors import InvariantError, StateError
+from state.protocol import ledger
 from state.protocol.arrivals import Arrival, Channel
 from state.protocol.commands import Prune, Rebuild, Tick
 from state.protocol.frame import Frame, Letter, letter_of, read
+from state.protocol.ledger import DAY, SECOND
 from state.protocol.messages import LOCAL
 from state.routing.outcome import Outcome
 from state.routing.region import Region
@@ -78,6 +81,7 @@ def batches(draw: st.DrawFn, config: Config) -> list[list[Arrival]]:
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rebuilds that take many steps even where little is kept."""
     monkeypatch.setattr(negative_approx, "STEP", 2)
+    monkeypatch.setattr(ledger, "SECOND", 2)
     spread_out(monkeypatch)
 
 
@@ -94,7 +98,7 @@ def log_in(pieces: dict[str, bytes]) -> dict[str, bytes]:
 @given(st.data())
 def test_any_mixture_of_workers_and_snapshots_is_the_same_region(data: st.DataObject) -> None:
     """Batches are taken by two workers and by new ones at random; some attempts fail half-way or after they closed."""
-    config = data.draw(configs())
+    config = replace(data.draw(configs()), remember=data.draw(st.sampled_from([DAY, 7])))
     setups = setups_of(config)
     plain = Region("all", setups)
     stored: bytes | None = None
@@ -124,7 +128,13 @@ def test_any_mixture_of_workers_and_snapshots_is_the_same_region(data: st.DataOb
             assert whole(store.region) == whole(plain)
             store.region.check()
             if data.draw(st.integers(0, 3)) == 0:
-                assert whole(Store.open(pieces_in(stored), "all", setups, 1).region) == whole(plain)
+                decoded = Store.open(pieces_in(stored), "all", setups, 1).region
+                assert whole(decoded) == whole(plain)
+                assert gone(decoded) == gone(store.region), "or workers would not take snapshots at the same time"
+
+
+def gone(region: Region) -> list[int]:
+    return [broker.gone for broker in region.brokers.values()]
 
 
 # Two regions
@@ -258,6 +268,53 @@ def test_batches_without_inputs_write_no_chunk() -> None:
 
 
 AT = {"x": 5, "y": 5, "colour": "red"}
+
+
+def pairs(config: Config, count: int) -> list[Arrival]:
+    """So many subscriptions, each of which is cancelled at once; a microsecond apart."""
+    events = [{"kind": kind, "id": f"s{k}"} for k in range(count) for kind in ("subscribe", "unsubscribe")]
+    asked = {"subscribe": {"where": {"x": [1, 2]}}, "unsubscribe": {}}
+    return [
+        arrival_of(config, {"broker": "b0", "client": "ann", **event, **asked[event["kind"]]}, k, k)
+        for k, event in enumerate(events)
+    ]
+
+
+LATER = 100 * SECOND
+LAST: dict[str, Any] = {
+    "a tick": Arrival(CONTROL, 9, LATER, "b0", LOCAL, Tick()),
+    "a publication elsewhere": {"kind": "publish", "broker": "b2", "id": "p", "at": AT},
+    "a subscription of another": {"kind": "subscribe", "broker": "b0", "client": "bob", "id": "s", "where": {}},
+    "a renewal": EVENT,
+}
+
+
+@pytest.mark.parametrize("last", LAST)
+def test_pairs_of_subscribe_and_unsubscribe_leave_nothing_when_their_time_is_past(
+    last: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever happens next. What is left at rest is a snapshot of a broker without them, and few inputs."""
+    monkeypatch.setattr(ledger, "SECOND", SECOND)
+    monkeypatch.setattr(ledger, "FORGOTTEN", 5_000)
+    config = replace(CONFIG, remember=60 * SECOND)
+    setups, pieces, began = setups_of(config), dict[str, bytes](), dict[str, bytes]()
+    Store.open(began, "all", setups, 1).save()
+    standing = [arrival_of(config, EVENT, 0, 0)] if last == "a renewal" else []
+    store = Store.open(pieces, "all", setups, 1)
+    store.region.take([*standing, *pairs(config, 4_000)])
+    store.save()
+    assert len(store.region.brokers["b0"].ledger.ended) == 4_000 and size(pieces) > 3 * size(began)
+    store = Store.open(pieces, "all", setups, 1, store)
+    final = LAST[last]
+    store.region.take([final if isinstance(final, Arrival) else arrival_of(config, final, 10_000, LATER)])
+    store.save()
+    assert not store.region.brokers["b0"].ledger.ended
+    assert size(pieces) < size(began) + 2_000
+    assert whole(Store.open(pieces, "all", setups, 1).region) == whole(store.region)
+
+
+def size(pieces: dict[str, bytes]) -> int:
+    return sum(map(len, pieces.values()))
 
 
 def test_a_worker_that_is_behind_catches_up() -> None:
