@@ -150,7 +150,12 @@ def _rounded(value: float, length: float) -> float:
     >>> _rounded(661.9999999999999, 1000.0), _rounded(0.12345678, 1.0), _rounded(123456.7, 1e9)
     (662.0, 0.12346, 120000.0)
     """
-    return round(value, 5 - math.ceil(math.log10(length))) if 1e-300 < length < math.inf else value
+    if not 1e-300 < length < math.inf:
+        return value
+    try:
+        return round(value, 5 - math.ceil(math.log10(length)))
+    except OverflowError:  # a value beside the largest double, rounded away from zero
+        return value
 
 
 def _between(low: float, high: float, fraction: float) -> float:

@@ -74,6 +74,7 @@ def hostile(draw: st.DrawFn) -> str:
 @example([f'{{kind = "timestamp", low = "0001-01-01T00:00:00Z", high = "{LAST}"}}'], "zipf")
 @example([f'{{kind = "int", low = 0, high = {LARGEST_INT}}}'], "zipf")
 @example([f'{{kind = "float", low = {-LARGEST}, high = {LARGEST}}}'], "clustered")
+@example([f'{{kind = "float", low = {-LARGEST}, high = 0.0}}'], "clustered")
 def test_every_event_is_accepted_whatever_the_domain(attributes: list[str], name: str) -> None:
     space = "".join(f"a{k} = {attribute}\n" for k, attribute in enumerate(attributes))
     config = parse(f'[space]\n{space}[overlay]\nbrokers = ["hub"]')
