@@ -84,6 +84,17 @@ def test_it_is_short_and_every_page_is_linked() -> None:
     assert [path.name for path in (ROOT / "docs").glob("*.md") if f"{path.name})" not in pages] == []
 
 
+def test_the_site_has_every_page() -> None:
+    named = re.findall(r"^ +- [^:]+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.M)
+    assert sorted(named) == sorted(path.name for path in (ROOT / "docs").glob("*.md"))
+
+
+def test_the_checks_before_a_commit_are_those_of_lint() -> None:
+    made = (ROOT / "Makefile").read_text().split("\nlint: setup\n")[1].split("\n\n")[0]
+    commands = [line.strip().replace("$(BIN)", ".venv/bin") for line in made.splitlines()]
+    assert re.findall(r"entry: ([^,]+),", (ROOT / ".pre-commit-config.yaml").read_text()) == commands
+
+
 @pytest.mark.parametrize("page", sorted((*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"))), ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)\)", page.read_text())
