@@ -26,7 +26,7 @@ demo: setup
 
 ## make test     everything that must hold: style, types, import directions, all tests
 test: lint fast
-	$(BIN)/python -m pytest tests/spark tests/system
+	$(BIN)/python -m pytest --durations=12 --durations-min=10 tests/spark tests/system
 
 ## make fast     the tests without a JVM, on all cores
 fast: setup
