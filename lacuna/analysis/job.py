@@ -17,6 +17,7 @@ from state.config import Config
 
 PATIENCE = 3.0
 """Seconds that the job, and then Kafka, may take to answer."""
+NAME_IT = "name its address: [serve] job, or `lacuna status --url`"
 
 
 def status_of(config: Config) -> dict[str, Any]:
@@ -37,10 +38,10 @@ def status_at(config: Config, url: str) -> dict[str, Any]:
             status = dict(json.loads(answer.read()))
     except (OSError, ValueError, urllib.error.URLError) as error:
         why = getattr(error, "reason", error)
-        return _down(config, f"no job answers at {url} ({why}). Remedy: start it with `lacuna run`, or name it: --url")
+        return _down(config, f"no job answers at {url} ({why}). Remedy: start it with `lacuna run`, or {NAME_IT}")
     if status.get("prefix") != config.kafka.prefix:
         other = f"the job at {url} has the prefix {status.get('prefix')!r}, not {config.kafka.prefix!r}"
-        return _down(config, f"{other}. Remedy: give each job its own metrics_port in [engine], or name it: --url")
+        return _down(config, f"{other}. Remedy: give each job its own metrics_port in [engine], or {NAME_IT}")
     return status
 
 

@@ -46,10 +46,11 @@ def range_in_words(attribute: Attribute, ends: Sequence[Any]) -> str:
         return number(low)
     low_end, high_end = attribute.range_of(attribute.low, attribute.high + 1)
     above, below = (_beyond(low, -math.inf), _beyond(high, math.inf)) if attribute.kind == "float" else (None, None)
-    begin = None if low == low_end else f"at least {number(low)}" if above is None else f"above {number(above)}"
-    end = None if high == high_end else f"up to {number(high)}" if below is None else f"below {number(below)}"
+    first, last = _alike(low if above is None else above, high if below is None else below)
+    begin = None if low == low_end else f"at least {first}" if above is None else f"above {first}"
+    end = None if high == high_end else f"up to {last}" if below is None else f"below {last}"
     if above is None and below is None and begin and end:
-        return f"{number(low)} to {number(high)}"
+        return f"{first} to {last}"
     return " and ".join(part for part in (begin, end) if part) or "anything"
 
 
@@ -59,7 +60,7 @@ def _beyond(end: float, towards: float) -> float | None:
     return outside if len(number(outside)) + SHORTER < len(number(end)) else None
 
 
-def number(value: object) -> str:
+def number(value: object, least: int = GROUPED) -> str:
     """Return a value as people write it.
 
     >>> number(25.0), number(0.1), number(7), number(48900), number("2026-01-01T00:00:00Z")
@@ -67,7 +68,17 @@ def number(value: object) -> str:
     """
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e16:
         value = int(value)
-    return f"{value:,}" if isinstance(value, int) and abs(value) >= GROUPED else str(value)
+    return f"{value:,}" if isinstance(value, int) and abs(value) >= least else str(value)
+
+
+def _alike(low: object, high: object) -> tuple[str, str]:
+    """Return the two ends of a range, both with separators if one has them.
+
+    >>> _alike(1998, 2026), _alike(2300, 10899)
+    (('1998', '2026'), ('2,300', '10,899'))
+    """
+    least = 0 if any("," in number(end) for end in (low, high)) else GROUPED
+    return number(low, least), number(high, least)
 
 
 # Names and moments

@@ -157,7 +157,7 @@ GROUPS = {
         ),
         "sql": Command(
             "lacuna.cli.sql",
-            "Spark SQL over the Delta tables, which it cannot change",
+            "SQL over the Delta tables and their views, which it cannot change",
             ('lacuna sql "SELECT link, action, count(*) FROM decisions GROUP BY ALL"',),
         ),
     },

@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -44,6 +44,7 @@ HOT = 0.95
 """A direction is hot that carried this share of what the busiest one carried."""
 ENDED = ("unsubscribe", "expire")
 SUMMED = ("publications", "forwarded", "stopped", "messages", "delivered")
+SIZES = ("epoch", "batch", "seq", "broker", "link", "state_bytes")
 WINDOWS = {
     "": ("since the tables begin", 0),
     "10m": ("last 10 minutes", 600),
@@ -289,19 +290,11 @@ class Overview:
         begin = end - span
 
         def make(rows: pa.dataset.Dataset) -> list[Moment]:
-            columns = [
-                "link",
-                "subscribes",
-                "unsubscribes",
-                "publications",
-                "delivered",
-                "arrived",
-                "written",
-                "millis",
-            ]
-            columns += ["batches", "state_bytes", "broker"]
-            table = rows.to_table(columns=columns, filter=_later(datetime.fromtimestamp(begin, UTC)))
-            return _history(table, begin, step)
+            counts = ["subscribes", "unsubscribes", "delivered", "millis", "batches"]
+            since = datetime.fromtimestamp(begin, UTC)
+            table = rows.to_table(columns=[*SIZES, *counts, "arrived", "written"], filter=_later(since))
+            before = rows.to_table(columns=list(SIZES), filter=pc.field("arrived") < since)
+            return _history(table, _last_of(before, ["broker", "link"]), begin, step)
 
         found: list[Moment] = self._cached("metrics", f"history {window}", make, datetime.fromtimestamp(begin, UTC))
         return found
@@ -336,29 +329,59 @@ def _last_of(table: pa.Table, names: list[str]) -> pa.Table:
     return table.take(pa.array(last))
 
 
-def _history(table: pa.Table, begin: int, step: int) -> list[Moment]:
+def _history(table: pa.Table, before: pa.Table, begin: int, step: int) -> list[Moment]:
     parts: list[list[Row]] = [[] for _ in range(POINTS)]
-    for row in table.to_pylist():
+    for row in sorted(table.to_pylist(), key=_place):
         place = int(row["arrived"].timestamp() - begin) // step
         if 0 <= place < POINTS:
             parts[place].append(row)
-    return [_moment_of(datetime.fromtimestamp(begin + k * step, UTC), rows, step) for k, rows in enumerate(parts)]
+    state = _State()
+    state.follow(sorted(before.to_pylist(), key=_place))
+    moments = []
+    for k, rows in enumerate(parts):
+        state.follow(rows)
+        moments.append(_moment_of(datetime.fromtimestamp(begin + k * step, UTC), rows, step, state.bytes))
+    return moments
 
 
-def _moment_of(at: datetime, rows: list[Row], step: int) -> Moment:
+def _place(row: Row) -> tuple[int, int, int]:
+    return row["epoch"] or 0, row["batch"], row["seq"] or 0
+
+
+class _State:
+    """The size of the state: of each link as its last row says, which holds until there is another."""
+
+    def __init__(self) -> None:
+        self._epoch = 0
+        self._sizes: dict[tuple[str, str], int] = {}
+
+    def follow(self, rows: Iterable[Row]) -> None:
+        """Take the sizes that rows of `metrics` tell, in order."""
+        for row in rows:
+            if row["epoch"] != self._epoch:
+                self._epoch, self._sizes = row["epoch"], {}
+            if row["state_bytes"] is not None:
+                self._sizes[row["broker"], row["link"]] = row["state_bytes"]
+
+    @property
+    def bytes(self) -> int | None:
+        """How large it is, if that is known."""
+        return sum(self._sizes.values()) if self._sizes else None
+
+
+def _moment_of(at: datetime, rows: list[Row], step: int, state_bytes: int | None) -> Moment:
     own = [row for row in rows if row["link"] == LOCAL]
     regions = [row for row in rows if row["link"] == REGION]
     events = sum((row["subscribes"] or 0) + (row["unsubscribes"] or 0) for row in own)
     delays = [(row["written"] - row["arrived"]).total_seconds() for row in rows if row["written"] is not None]
     millis = [row["millis"] / max(row["batches"] or 1, 1) for row in regions if row["millis"]]
-    sizes = {row["broker"]: row["state_bytes"] for row in regions if row["state_bytes"]}
     return Moment(
         at,
         events / step,
         sum(row["delivered"] or 0 for row in own) / step,
         max(delays, default=None),
         max(millis) / 1000 if millis else None,
-        sum(sizes.values()) if sizes else None,
+        state_bytes,
     )
 
 

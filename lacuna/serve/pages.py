@@ -224,7 +224,7 @@ class Console:
         window = window if WINDOWS.get(window, ("", 0))[1] else "1h"
         history = self._overview.history(window)
         return "health.html", {
-            "history": [m for m in history if m.delay is not None or m.batch is not None or m.state_bytes is not None],
+            "history": [m for m in history if m.delay is not None or m.batch is not None],
             "charts": health_charts(history),
             "windows": {key: value for key, value in WINDOWS.items() if value[1]},
             "window": window,

@@ -12,6 +12,7 @@ from urllib.parse import quote
 import pytest
 from starlette.testclient import TestClient
 
+from lacuna.analysis.duck import Duck
 from lacuna.serve.guard import POLICY
 from lacuna.serve.overview import WINDOWS, Overview
 from lacuna.serve.pages import ASSETS, again, page_of
@@ -186,6 +187,15 @@ def test_health_says_how_the_job_is(seen: TestClient, tour: Config) -> None:
     assert "Remedy: start the job with lacuna run" in page(gone, "/health").text
     down = page(gone, "/").text
     assert "✗ down" in down and "Job not reachable since" in down and "; tables as of 1970-01-01" in down
+
+
+def test_the_state_is_that_of_all_links_and_lasts_until_it_changes(tour: Config) -> None:
+    latest = "SELECT link, max_by(state_bytes, batch) AS bytes FROM metrics GROUP BY broker, link"
+    sizes = Duck(tour).query(latest).read_all().to_pylist()
+    whole, regions = sum(row["bytes"] for row in sizes), sum(row["bytes"] for row in sizes if row["link"] == "*")
+    now, much_later = Overview(tour, lambda: 3600.0).history("1h"), Overview(tour, lambda: 9e5).history("1h")
+    assert now[-1].state_bytes == whole > regions > 0
+    assert {moment.state_bytes for moment in much_later} == {whole}
 
 
 def test_unknown_things_are_told_what_to_do(seen: TestClient) -> None:
