@@ -1,4 +1,4 @@
-# Two commands do everything on a fresh machine (Python 3.11, Java 17): `make demo` and `make test`.
+# Two commands do everything on a fresh machine (Python 3.11 or 3.12, Java 17): `make demo` and `make test`.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from itertools import islice
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -10,7 +13,7 @@ from hypothesis import strategies as st
 
 from access.connection import partition_of
 from lacuna.serve.cursor import Cursor, stretches
-from lacuna.serve.hub import frame_of
+from lacuna.serve.hub import RETRY, _id_frame, frame_of
 from producers.judging import Judgement
 from state.protocol.control import Life, Lives
 
@@ -32,7 +35,7 @@ class Topic:
     def __init__(self) -> None:
         self.partitions: list[list[Kept]] = []
         self.lives: list[Life] = []
-        self.expected: list[tuple[int, str, int]] = []
+        self.expected: list[Kept] = []
         self.next = dict.fromkeys(CHANNELS, 1)
 
     def begin(self, partitions: int) -> None:
@@ -55,7 +58,7 @@ class Topic:
         """Write the last few of a channel again, as after a crash, and then the next."""
         first = max(1, self.next[channel] - back)
         self.home.extend(Kept(self.epoch, channel, n) for n in range(first, self.next[channel] + 1))
-        self.expected.append((self.epoch, channel, self.next[channel]))
+        self.expected.append(Kept(self.epoch, channel, self.next[channel]))
         self.next[channel] += 1
 
     def disturb(self, epoch: int, channel: str) -> None:
@@ -77,22 +80,26 @@ steps = st.one_of(
 )
 
 
-def read(topic: Topic, cursor: Cursor, most: int) -> list[tuple[int, str, int]]:
-    """Read on from a cursor, `most` records at most: what a stream hands out."""
-    judgement, found = topic.judgement, []
-    while most > 0 and (stretch := cursor.settle(stretches(CLIENT, judgement.lives))) is not None:
+def walk(topic: Topic, cursor: Cursor) -> Iterator[Kept | None]:
+    """Read on from a cursor, record by record: what a stream hands out, or None."""
+    judgement = topic.judgement
+    while (stretch := cursor.settle(stretches(CLIENT, judgement.lives))) is not None:
         records = topic.partitions[stretch.partition]
         end = len(records) if stretch.end is None else stretch.end
         if cursor.offset >= end:
-            break
-        record, most = records[cursor.offset], most - 1
+            return
+        record, handed_out = records[cursor.offset], False
         admitted = record.seq and judgement.admits(stretch.partition, cursor.offset, record.epoch, record.seq)
         if admitted and record.epoch == cursor.epoch:
-            if cursor.take(cursor.offset, record.channel, record.seq):
-                found.append((record.epoch, record.channel, record.seq))
+            handed_out = cursor.take(cursor.offset, record.channel, record.seq)
         else:
             cursor.offset += 1
-    return found
+        yield record if handed_out else None
+
+
+def read(topic: Topic, cursor: Cursor, most: int) -> list[Kept]:
+    """Read on from a cursor, `most` records at most."""
+    return [record for record in islice(walk(topic, cursor), most) if record is not None]
 
 
 @given(st.lists(steps, max_size=40), st.lists(st.integers(1, 5), max_size=40))
@@ -101,7 +108,7 @@ def test_each_delivery_comes_once_wherever_the_stream_breaks(
 ) -> None:
     topic, cursor = Topic(), Cursor()
     topic.begin(2)
-    got: list[tuple[int, str, int]] = []
+    got: list[Kept] = []
     pauses = iter(breaks)
     for name, *words in history:
         match name, words:
@@ -120,6 +127,41 @@ def test_each_delivery_comes_once_wherever_the_stream_breaks(
             cursor = parsed
     got += read(topic, cursor, 10**6)
     assert got == topic.expected
+
+
+def sent(topic: Topic, last: str) -> bytes:
+    """Return the bytes that a gateway sends to whoever comes with an id: where that is, then each delivery."""
+    cursor = Cursor.parse(last) or Cursor()
+    frames = [RETRY + _id_frame(cursor)]
+    for record in walk(topic, cursor):
+        if record is not None:
+            value = json.dumps(record._asdict()).encode()
+            frames.append(frame_of(cursor.text(), SimpleNamespace(value=value, headers=[])))
+    return b"".join(frames)
+
+
+def heard(data: bytes) -> tuple[list[Kept], str]:
+    """Return the events that a browser makes of bytes, and the id that it keeps: of complete frames alone."""
+    found, last = [], ""
+    for frame in data.split(b"\n\n")[:-1]:
+        fields = dict(line.split(b": ", 1) for line in frame.splitlines())
+        last = fields.get(b"id", last.encode()).decode()
+        if b"data" in fields:
+            found.append(Kept(**json.loads(fields[b"data"])))
+    return found, last
+
+
+def test_a_stream_may_break_after_any_byte() -> None:
+    topic = Topic()
+    for partitions in (2, 5):
+        topic.begin(partitions)
+        for channel, back in (("oslo", 0), ("rome", 0), ("oslo", 2), ("oslo", 0), ("rome", 3)):
+            topic.deliver(channel, back)
+            topic.disturb(9, channel)
+    whole = sent(topic, "")
+    for cut in range(len(whole) + 1):
+        before, last = heard(whole[:cut])
+        assert before + heard(sent(topic, last))[0] == topic.expected, whole[:cut]
 
 
 @given(st.text(max_size=40) | st.from_regex(r"[0-9]{1,3}\.[0-9]\.[0-9]{1,3}\.[a-z:,0-9]*", fullmatch=True))
