@@ -138,7 +138,7 @@ def _holds_somewhere(where: Any) -> bool:
 @cache
 def wheres() -> st.SearchStrategy[Any]:
     """Filters of every form that hold somewhere; most are objects of ranges."""
-    return st.one_of(ranges(), ranges(), st.sampled_from(_some_texts() + SOME_JSON))
+    return st.one_of(ranges(), ranges(), st.sampled_from(some_texts() + SOME_JSON))
 
 
 SOME_JSON: list[Any] = [
@@ -151,7 +151,7 @@ SOME_JSON: list[Any] = [
 ]
 
 
-def _some_texts() -> list[str]:
+def some_texts() -> list[str]:
     """Texts by chance, always the same: drawing them one by one with Hypothesis would take most of the tests' time."""
     chance = random.Random(5)
 

@@ -228,10 +228,11 @@ class Shell:
                 assert told.asks() == heard.asked(), f"{b} has heard from {a} what it was told"
 
 
-def cuts(brokers: Sequence[str], neighbours: Any, chance: random.Random) -> Regions:
-    """Cut a tree at links chosen by chance."""
+def some_cut(config: Config, chance: random.Random) -> Regions:
+    """Cut the overlay at links chosen by chance."""
+    neighbours = config.overlay.neighbours
     home: dict[str, list[str]] = {}
-    for broker in _from_root(brokers, neighbours):
+    for broker in _from_root(config.overlay.brokers, neighbours):
         joined = [home[other] for other in neighbours[broker] if other in home]
         home[broker] = joined[0] if joined and chance.random() < 0.5 else []
         home[broker].append(broker)

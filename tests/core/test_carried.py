@@ -23,9 +23,9 @@ from state.strategies import Spec
 from streaming.whole import NOT_AGAIN, Whole
 from tests.core.histories import configs, events
 from tests.core.lakes import write_lake
-from tests.core.shell import Shell, forget
+from tests.core.shell import Shell, forget, some_cut
 from tests.core.test_carry import EVENTS, changed
-from tests.core.test_shell import LINE, publish, some_cut, subscribe, unsubscribe
+from tests.core.test_shell import LINE, publish, subscribe, unsubscribe
 from tests.core.test_whole import begin, drained, taken
 from tests.core.test_whole import successor as after_it
 

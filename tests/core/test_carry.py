@@ -22,8 +22,8 @@ from streaming.whole import LEFT, Whole
 from tests.core.histories import config_text, configs, events, space_text
 from tests.core.oracle import Oracle
 from tests.core.overlay import spread_out
-from tests.core.shell import Shell, forget
-from tests.core.test_shell import LINE, publish, some_cut, subscribe, unsubscribe
+from tests.core.shell import Shell, forget, some_cut
+from tests.core.test_shell import LINE, publish, subscribe, unsubscribe
 from tests.core.test_whole import begin, taken
 
 LINKS = [("b0", "b1"), ("b1", "b2")]

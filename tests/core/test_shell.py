@@ -40,7 +40,7 @@ from streaming.step import Step
 from tests.core.histories import config_text, configs, events, points
 from tests.core.oracle import Oracle, matches
 from tests.core.overlay import spread_out
-from tests.core.shell import Record, Shell, cuts, forget
+from tests.core.shell import Record, Shell, forget, some_cut
 
 LINE = parse(config_text([("b0", "b1"), ("b1", "b2")], '"auto"'))
 
@@ -61,10 +61,6 @@ def unsubscribe(broker: str, id: str, **more: Any) -> dict[str, Any]:
 
 def publish(broker: str, id: str) -> dict[str, Any]:
     return {"kind": "publish", "broker": broker, "id": id, "at": {"x": 1, "y": 1, "colour": "red"}}
-
-
-def some_cut(config: Config, chance: random.Random) -> Any:
-    return cuts(config.overlay.brokers, config.overlay.neighbours, chance)
 
 
 def expected(history: list[dict[str, Any]]) -> list[tuple[str, ...]]:

@@ -18,8 +18,8 @@ from state.protocol.frame import Frame, Letter, letter_of, read
 from streaming.life import Folder, stored_of
 from streaming.whole import DRAINED, NEW, Whole
 from tests.core.histories import configs, events
-from tests.core.shell import Record, Shell, forget
-from tests.core.test_shell import LINE, expected, publish, some_cut, subscribe
+from tests.core.shell import Record, Shell, forget, some_cut
+from tests.core.test_shell import LINE, expected, publish, subscribe
 
 
 class Taken(NamedTuple):
