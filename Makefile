@@ -11,9 +11,10 @@ help:
 ## make setup    build the environment in .venv, once
 setup: $(VENV)/.done
 
-$(VENV)/.done: requirements.lock pyproject.toml
+$(VENV)/.done: requirements.lock requirements-dev.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
+		-r requirements.lock -r requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	$(BIN)/python -m infra.java
 	$(BIN)/python -m infra.fetch

@@ -1,7 +1,8 @@
-"""Write the hashes of every file of each pinned package into requirements.lock: `python -m infra.hashes`.
+"""Write the hashes of every file of each pinned package into the two lock files: `python -m infra.hashes`.
 
-With hashes in the file, pip installs only what had these contents when the versions were pinned, whichever index or
-mirror it comes from. Run this again after a pin was added or changed. Files for other versions of Python are left out.
+`requirements.lock` builds and runs Lacuna, `requirements-dev.lock` tests and checks it. With hashes in them, pip
+installs only what had these contents when the versions were pinned, whichever index or mirror it comes from. Run this
+again after a pin was added or changed. Files for other versions of Python are left out.
 """
 
 import re
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from pip._internal.models.index import PyPI
 
-LOCK = Path(__file__).parents[1] / "requirements.lock"
+LOCKS = [Path(__file__).parents[1] / name for name in ("requirements.lock", "requirements-dev.lock")]
 INDEX = PyPI.simple_url
 """The index that pip itself takes by default."""
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s\\]+)", re.MULTILINE)
@@ -40,18 +41,26 @@ def _file(file: str, name: str) -> str:
     return _plain(name) + file[len(name) :].lower()
 
 
-def main() -> int:
-    """Rewrite the file."""
-    text = LOCK.read_text(encoding="utf-8")
+def locked(text: str) -> str:
+    """Return the text of a lock file with the hashes of all its pins. Raises `LookupError` if a pin has no file."""
     lines = [line for line in text.splitlines() if line.startswith("#")]
     for name, version in PIN.findall(text):
         with urllib.request.urlopen(f"{INDEX}/{_plain(name)}/", timeout=60) as answer:
             found = hashes_of(answer.read().decode(), name, version)
         if not found:
-            print(f"{name}=={version}: the index has no file of it. Remedy: correct the pin", file=sys.stderr)
-            return 1
+            raise LookupError(f"{name}=={version}: the index has no file of it. Remedy: correct the pin")
         lines.append(" \\\n".join([f"{name}=={version}", *(f"    --hash=sha256:{each}" for each in found)]))
-    LOCK.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    """Rewrite the files."""
+    try:
+        for lock in LOCKS:
+            lock.write_text(locked(lock.read_text(encoding="utf-8")), encoding="utf-8")
+    except LookupError as error:
+        print(error, file=sys.stderr)
+        return 1
     return 0
 
 

@@ -1,17 +1,23 @@
 """The files to deploy it with: every metric that they name is exposed, every alert is explained, every option exists.
 
-hadolint, promtool and kubernetes-validate look at the same files where they are installed.
+hadolint and kubernetes-validate look at the same files, and promtool does where the machine has it.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
+import tomllib
+from collections.abc import Iterable
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from lacuna.__main__ import main
 from state.config import Endpoint, parse
@@ -105,42 +111,73 @@ def test_the_image_runs_as_nobody_in_particular() -> None:
         assert all(rule in pod for rule in rules)
 
 
+INSTALLED = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+"""Where programs are looked for: those of this environment first."""
+PACKAGES = ("access", "infra", "lacuna", "producers", "state", "streaming")
 CHECKS = {
     "promtool check": ["promtool", "check", "rules", "alerts.yml"],
     "promtool test": ["promtool", "test", "rules", "alerts_test.yml"],
     "hadolint": ["hadolint", "Dockerfile"],
-    "kubernetes": ["kubernetes-validate", *(str(path) for path in sorted(DEPLOY.glob("kubernetes/*.yaml")))],
+    "kubernetes": [
+        "kubernetes-validate",
+        "--strict",
+        *(str(path) for path in sorted(DEPLOY.glob("kubernetes/*.yaml"))),
+    ],
 }
 
 
 @pytest.mark.parametrize("name", CHECKS)
 def test_the_tools_find_nothing_wrong(name: str) -> None:
-    if shutil.which(CHECKS[name][0]) is None:
-        pytest.skip(f"{CHECKS[name][0]} is not installed")
-    done = subprocess.run(CHECKS[name], cwd=DEPLOY, capture_output=True, text=True, check=False)
+    tool, *words = CHECKS[name]
+    program = shutil.which(tool, path=INSTALLED)
+    if program is None and tool == "promtool":
+        pytest.skip("promtool is not installed: it comes with Debian's package prometheus, and with none of Python's")
+    assert program is not None, f"{tool} is not installed. Remedy: make setup"
+    done = subprocess.run([program, *words], cwd=DEPLOY, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_each_finding_of_bandit_is_explained() -> None:
-    if shutil.which("bandit") is None:
-        pytest.skip("bandit is not installed")
-    command = [
-        "bandit",
-        "-q",
-        "-ll",
-        "-f",
-        "json",
-        "-r",
-        "access",
-        "infra",
-        "lacuna",
-        "producers",
-        "state",
-        "streaming",
-    ]
+    command = [sys.executable, "-m", "bandit", "-q", "-ll", "-f", "json", "-r", *PACKAGES]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     results = json.loads(done.stdout)["results"]
     assert {each["issue_severity"] for each in results} <= {"MEDIUM"}
     found = {(each["test_id"], each["filename"].removeprefix("./").removesuffix(".py")) for each in results}
     lines = re.findall(r"^\| (B\d+), .*? \| (.*?) \|", (ROOT / "SECURITY.md").read_text(), re.M)
     assert found == {(rule, module) for rule, places in lines for module in re.findall(r"`([\w/]+)`", places)}
+
+
+def needed(texts: Iterable[str]) -> set[str]:
+    """The packages that these requirements bring, as they are installed."""
+    found: set[tuple[str, ...]] = set()
+    waiting = list(map(Requirement, texts))
+    while waiting:
+        one = waiting.pop()
+        key = (plain(one.name), *sorted(one.extras))
+        if key not in found and plain(one.name) != "lacuna":
+            found.add(key)
+            inner = map(Requirement, distribution(one.name).requires or ())
+            asked = ("", *one.extras)
+            waiting += [r for r in inner if r.marker is None or any(r.marker.evaluate({"extra": e}) for e in asked)]
+    return {name for name, *_ in found}
+
+
+def plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_every_package_is_pinned_and_the_image_gets_what_it_needs() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    product = needed([*project["dependencies"], *extras["spark"], *extras["draw"], *extras["serve"], "hatchling"])
+    assert pins("requirements.lock") == product
+    assert pins("requirements-dev.lock") == needed(extras["dev"]) - product
+
+
+def pins(name: str) -> set[str]:
+    """The packages of a lock file, each of which has hashes."""
+    blocks = re.split(r"\n(?=[A-Za-z0-9])", (ROOT / name).read_text().rstrip("\n"))[1:]
+    found = [re.fullmatch(r"([\w.-]+)==\S+( \\\n    --hash=sha256:\w{64})+", block) for block in blocks]
+    names = [plain(each[1]) for each in found if each is not None]
+    assert len(names) == len(set(names)) == len(blocks)
+    return set(names)
