@@ -563,7 +563,7 @@ def prepare(settings: Settings, checkpoint: str | None = None, say: Callable[[st
         _refuse_rows(where)
     else:
         _refuse_older_tables(where, files, numbers[-1])
-    bring_up(where.lake, settings.config.space, say)
+    bring_up(where.lake, settings.config, say)
 
 
 def _refuse_rows(where: Places) -> None:

@@ -29,6 +29,7 @@ from deltalake.exceptions import CommitFailedError
 from state.config import ALL_TABLES, Config
 from state.errors import ConfigError, LacunaError
 from state.storage.tables import TABLES
+from streaming.dataset import dataset_of
 from streaming.lake import TRIES, allow_deletes, open_table
 from streaming.life import FILE
 from streaming.paths import file_system, refusals
@@ -154,7 +155,7 @@ def _delete(lake: str, table: str, epoch: int, batch: int) -> int:
 def _last_batch(table: DeltaTable, epoch: int) -> int:
     """Return the last batch of a life of which a table has rows; -1 if there is none."""
     last, of_life = -1, pc.is_null(pc.field("epoch")) | (pc.field("epoch") == epoch)
-    for part in table.to_pyarrow_dataset().to_batches(columns=["batch"], filter=of_life):
+    for part in dataset_of(table).to_batches(columns=["batch"], filter=of_life):
         found = pc.max(part.column("batch")).as_py()
         last = last if found is None else max(last, found)
     return last

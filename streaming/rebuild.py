@@ -75,7 +75,7 @@ def rebuild(settings: Settings, fill: Fill, *, force: bool = False, tell: Callab
         tell("reading the whole topic into new tables")
         lake = replace(settings.config.lake, path=new.lake)
         fill(replace(settings, config=replace(settings.config, lake=lake)), new.checkpoint, force)
-        earlier.fill(new.lake, settings.config.space, tell)
+        earlier.fill(new.lake, settings.config, tell)
         rebuilt = Rebuilt(_counts(where), _counts(new), aside := _aside(where))
         tell(f"setting the old tables aside in {aside}")
         swap(where.journal, _renames(where, new, Path(aside).name))

@@ -24,6 +24,7 @@ from lacuna.analysis.views import DUCKDB, MORE_THAN_READ, views
 from state.config import Config
 from state.errors import LacunaError
 from state.storage.tables import TABLES
+from streaming.dataset import dataset_of
 
 CHUNK = 10_000
 """Rows that are handed over at a time."""
@@ -79,7 +80,7 @@ class Duck:
         self._parser, self._connection = duckdb.connect(), duckdb.connect()
         self._open: pa.RecordBatchReader | None = None
         for table in TABLES:
-            self._connection.register(table, _opened(config, table).to_pyarrow_dataset())
+            self._connection.register(table, dataset_of(_opened(config, table)))
         for name, text in views(config, DUCKDB).items():
             self._connection.execute(f"CREATE TEMP VIEW {name} AS {text}")
         for setting in SETTINGS:
@@ -121,7 +122,7 @@ class Duck:
             return found[0]
         name = f"{table.lower()}@{version or moment}"
         earlier = table_at(self._config, table.lower(), int(version) if version else _moment(moment))
-        self._connection.register(name, earlier.to_pyarrow_dataset())
+        self._connection.register(name, dataset_of(earlier))
         return f'"{name}" AS {table}'
 
 

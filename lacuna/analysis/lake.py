@@ -255,7 +255,9 @@ class Lake(Tables):
 
     def dataset(self, table: str) -> Any:
         """Return a table at its newest version for pyarrow."""
-        return self.opened(table).to_pyarrow_dataset()
+        from streaming.dataset import dataset_of
+
+        return dataset_of(self.opened(table))
 
     @staticmethod
     def known(rows: Any, columns: Sequence[str]) -> list[str] | None:

@@ -19,6 +19,7 @@ from state.errors import LacunaError
 from state.protocol.commands import Apply
 from state.protocol.topics import Topics
 from streaming.apply import apply
+from streaming.earlier import fill
 from tests.data.make_earlier import PREFIX
 from tests.spark.test_remedies import ENGINE, System, new_system
 from tests.system.live import wait_until
@@ -54,10 +55,14 @@ def earlier(new_system: Callable[..., System], kafka: str, tmp_path: Path) -> It
     admin.close()
 
 
-def test_a_system_of_an_earlier_version_goes_on_and_is_changed(earlier: System) -> None:
+def test_a_system_of_an_earlier_version_goes_on_and_is_changed(earlier: System, tmp_path: Path) -> None:
     """As it is; then its state is brought up, because the configuration was not kept with it; then it is changed."""
     earlier.run()
     check(earlier, lives=1)
+    fill(earlier.config.lake.path, earlier.config, earlier.said.append)  # as `lacuna archive rebuild` does
+    keys = [row["publication_key"] for row in earlier.rows("publications")]
+    published = [event for event in json.loads((tmp_path / "events.json").read_text()) if event["kind"] == "publish"]
+    assert len(keys) == len(set(keys)) == len(published)
     before = earlier.file.read_text()
     wider = before.replace("[overlay]", 'venue = { kind = "int", low = 0, high = 9, default = 0 }\n[overlay]')
     changed = f'{wider}[routing]\nstrategy = "mics"\n'
