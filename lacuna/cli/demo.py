@@ -11,9 +11,11 @@ import json
 import logging
 import shutil
 import sys
+import threading
 import time
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +30,10 @@ from rich.text import Text
 
 from access.connection import connect_producer
 from lacuna.cli.config_file import parse_strategy
-from lacuna.cli.console import console
+from lacuna.cli.console import console, say_as_job
 from lacuna.cli.options import Args, Parser, add_json
 from lacuna.cli.progress import Step, steps
+from lacuna.cli.run import heed_signals
 from lacuna.local import infra, keep_private, local_kafka, spark_jars
 from producers.sender import Sender
 from producers.workloads import Event, Workload
@@ -39,6 +42,8 @@ from state.errors import ConfigError
 from state.protocol.events import EventKind
 from state.protocol.topics import Topics
 from state.storage.tables import TABLES
+from streaming.endpoint import Endpoint
+from streaming.holder import BEAT
 from streaming.pipeline import Engine
 from streaming.service import Service
 
@@ -112,7 +117,7 @@ def declare(command: Parser) -> None:
     )
     command.add_argument("--seed", type=int, default=1, metavar="N")
     command.add_argument(
-        "--serve", action="store_true", help="then serve gateway and console on its data, until Ctrl-C"
+        "--serve", action="store_true", help="let the job run on, with gateway and console, until Ctrl-C"
     )
     add_json(command, "print the report as one JSON object")
 
@@ -132,24 +137,32 @@ def run(args: Args) -> int:
             make_home(home)
             step("starting Kafka")
             config = _config(home, stack.enter_context(local_kafka(home / "kafka", 0)), args.strategy)
-            facts = _perform(config, workload, Engine(jars=jars), step)
-        if not args.serve:
-            stack.close()
+            service = stack.enter_context(_running(config, Engine(jars=jars), step, BEAT if args.serve else 0))
+            facts = _perform(config, workload, service, step)
+            if not args.serve:
+                step("stopping")
+                stack.close()
         report = _report(config, workload, facts, home)
         if args.json:
             print(json.dumps(report), flush=True)
         else:
             _show(report, config)
         if args.serve:
-            _serve(config)
+            _serve(config, service)
     return 1 if _faults(report) else 0
 
 
-def _serve(config: Config) -> None:
-    """Leave the console open on what the demo has done, until Ctrl-C."""
-    from lacuna.cli.serve import serve  # only who asks for it needs what it is made of
+def _serve(config: Config, service: Service) -> None:
+    """Let the job run on, with gateway and console at free ports, until Ctrl-C."""
+    from lacuna.cli.serve import serving  # only who asks for it needs what it is made of
 
-    serve(config)
+    stop = threading.Event()
+    heed_signals(stop)
+    service.say = say_as_job
+    job = Endpoint(service.watch, "127.0.0.1", 0).address
+    with serving(replace(config, serve=replace(config.serve, port=0, job=job))):
+        service.wait(stop.is_set)
+        say_as_job("stopping")
 
 
 def make_home(home: Path) -> None:
@@ -193,30 +206,35 @@ class Facts:
     events: list[Event]
 
 
-def _perform(config: Config, workload: Workload, engine: Engine, step: Step) -> Facts:
-    service = Service.of(config, engine, tick_seconds=0, say=step)
+@contextmanager
+def _running(config: Config, engine: Engine, step: Step, tick_seconds: float) -> Iterator[Service]:
+    """Run the job as long as the body runs."""
+    service = Service.of(config, engine, tick_seconds=tick_seconds, say=step)
+    try:
+        service.start()
+        yield service
+    finally:
+        service.stop()
+
+
+def _perform(config: Config, workload: Workload, service: Service, step: Step) -> Facts:
     seconds: dict[str, float] = {}
     events = list(workload.events(config))
     phases = {
         "subscriptions": [event for event in events if event["kind"] != "publish"],
         "publications": [event for event in events if event["kind"] == "publish"],
     }
-    try:
-        service.start()
-        for name, phase in phases.items():
-            began = time.monotonic()
-            _send(config, phase)
-            if name == "publications":
-                _send_refused(config)
-            step(f"{len(phase):,} {name} sent; waiting until the overlay is quiet")
-            service.wait(service.quiet)
-            seconds[name] = time.monotonic() - began
-        step("waiting for the archive")
-        service.wait(service.archived)
-        batches = int(service.progress()["router"]["batch"]) + 1
-        step("stopping")
-    finally:
-        service.stop()
+    for name, phase in phases.items():
+        began = time.monotonic()
+        _send(config, phase)
+        if name == "publications":
+            _send_refused(config)
+        step(f"{len(phase):,} {name} sent; waiting until the overlay is quiet")
+        service.wait(service.quiet)
+        seconds[name] = time.monotonic() - began
+    step("waiting for the archive")
+    service.wait(service.archived)
+    batches = int(service.progress()["router"]["batch"]) + 1
     return Facts(seconds, batches, events)
 
 

@@ -161,7 +161,7 @@ def serve(config: Config, args: Args) -> int:
     warn(config)
     keep_log()
     stop = threading.Event()
-    _heed_signals(stop)
+    heed_signals(stop)
     watch = Watch(Settings(config, 0, ()), [name for name in ("router", "archive") if args.only in (None, name)])
     open_endpoint(watch, config)
     service = begun(lambda: service_of(config, args), stop, watch, waits=args.wait)
@@ -171,7 +171,7 @@ def serve(config: Config, args: Args) -> int:
     upkeep = Upkeep(service.settings, args.config, args.maintain if service.archive else 0)
     try:
         service.start()
-        _heed_signals(stop)  # Spark has put a handler of its own for Ctrl-C
+        heed_signals(stop)  # Spark has put a handler of its own for Ctrl-C
         say_as_job("waiting for the first batch")
         service.wait(lambda: stop.is_set() or service.watch.begun)
         if not stop.is_set():
@@ -265,7 +265,8 @@ class Upkeep:
             self._process.wait()
 
 
-def _heed_signals(stop: threading.Event) -> None:
+def heed_signals(stop: threading.Event) -> None:
+    """Let Ctrl-C and SIGTERM set an event."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
 

@@ -16,6 +16,7 @@ import pytest
 
 from producers.client import Client
 from state.config import Config
+from tests.core.consoles import TOUR, write
 from tests.system.clients import AT, Echo, events_of, log_of
 from tests.system.gateway import Ear, Served, announce, token_entry
 from tests.system.secured import openssl
@@ -227,13 +228,21 @@ def test_tls(config: Config, text: str, tmp_path: Path) -> None:
         assert answer.headers["strict-transport-security"]
 
 
-def test_the_api_is_as_it_is_described(served: Served) -> None:
-    """Schemathesis makes requests from /openapi.json, right and wrong ones, and judges the answers by it."""
-    program = Path(sys.executable).with_name("schemathesis")
-    command = [program, "run", f"{served.url}/openapi.json", "--header", "Lacuna-Client: ann", "--max-examples", "15"]
-    command += ["--exclude-path-regex", "deliveries|explain", "--phases", "examples,fuzzing", "--workers", "1"]
-    command += ["--checks", "not_a_server_error,status_code_conformance,content_type_conformance,"]
-    command[-1] += "response_schema_conformance"
-    command += ["--generation-deterministic", "--request-timeout", "60"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
-    assert done.returncode == 0, done.stdout[-4000:]
+def test_the_api_is_as_it_is_described(config: Config, text: str, tmp_path: Path) -> None:
+    """Schemathesis makes requests from /openapi.json, right and wrong ones, and judges the answers by it.
+
+    Streams are left out, because they have no end.
+    """
+    write([event for event in TOUR if event["broker"] in config.overlay.brokers], tmp_path, text)
+    with Served(tmp_path / "gateway", f'{text}\n[lake]\npath = "{tmp_path}/lake"\n') as served:
+        program = Path(sys.executable).with_name("schemathesis")
+        command = [program, "run", f"{served.url}/openapi.json", "--header", "Lacuna-Client: ann"]
+        command += ["--exclude-path-regex", "deliveries", "--phases", "examples,fuzzing", "--workers", "1"]
+        command += ["--checks", "not_a_server_error,status_code_conformance,content_type_conformance,"]
+        command[-1] += "response_schema_conformance"
+        command += ["--max-examples", "15", "--generation-deterministic", "--request-timeout", "60"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=280)
+        assert done.returncode == 0, done.stdout[-4000:]
+        tried = {"at": {"price": 15, "volume": 1, "symbol": "IBM"}}
+        answer = httpx.post(f"{served.url}/v1/explain", json=tried, headers={"Lacuna-Client": "ann"})
+        assert answer.json()["deliveries"] > 0, "there was something to be explained"
