@@ -17,6 +17,7 @@ from lacuna.cli.options import Args, Parser, add_config, add_json, port
 from lacuna.serve.app import build
 from lacuna.serve.server import Server, listen, server, url_of
 from state.config import Config, check_serve
+from state.kernels import CACHE
 
 
 def declare(command: Parser) -> None:
@@ -71,6 +72,8 @@ def serving(config: Config) -> Iterator[None]:
 
 def _opened(config: Config) -> tuple[Server, socket, str]:
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    if not CACHE.exists():
+        say_as_job("compiling, once: a first try takes half a minute longer; python -m lacuna.kernels does it before")
     app = build(config)
     gateway = server(app, config.serve, app.state.drain)
     listening = listen(config.serve)
