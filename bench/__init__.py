@@ -16,6 +16,7 @@ BENCHES: dict[str, str] = {
     "negative-space": "Tables 1 and 2 and Fig. 10 to 15 of the negative-space paper; index, order, on demand",
     "zcurve": "approximate covering on a Z curve, exact covering by a k-d tree",
     "probabilistic": "the scenarios of the paper on probabilistic subsumption, and false answers",
+    "peers": "the same boxes, points and filters: rtree, rstar, cube, event-ruler, a-tree, z3, ActiveMQ",
     "pruning": "Fig. 1 of the dimension-pruning paper; matching Boolean filters against looking at every tree",
     "pruning-full": "the same with 200,000 subscriptions and 100,000 events, as in the paper; takes long",
     "serve": "200 listeners of a gateway, beside as many readers of the topic; latency, memory of a listener",

@@ -34,6 +34,7 @@ class Report:
     goals: dict[str, str] = field(default_factory=dict)
     details: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
     quick: bool = False
 
     def add(self, figure: str, value: float, goal: str = "") -> None:
@@ -41,6 +42,10 @@ class Report:
         self.figures[figure] = round(value, 4)
         if goal:
             self.goals[figure] = goal
+
+    def skip(self, peer: str, why: str) -> None:
+        """Say that a peer is left out, and why. It is in no figure."""
+        self.skipped[peer] = why
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as `--json` prints it."""
@@ -53,6 +58,7 @@ class Report:
             "goals": self.goals,
             "details": self.details,
             "notes": self.notes,
+            **({"skipped": self.skipped} if self.skipped else {}),
         }
 
     def keep(self) -> Path:
@@ -72,6 +78,8 @@ class Report:
         screen.print_json(json.dumps(self.details))
         for note in self.notes:
             screen.print(f"- {note}")
+        for peer, why in self.skipped.items():
+            screen.print(f"- skipped: {peer}: {why}")
 
 
 def machine() -> dict[str, Any]:
