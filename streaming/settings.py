@@ -17,6 +17,7 @@ from itertools import count
 
 from state.config import Config
 from state.errors import ConfigError
+from state.protocol.channel import direction_name
 from state.protocol.control import Offsets
 from state.protocol.topics import Topics
 from state.routing.cut import Regions
@@ -92,7 +93,7 @@ def settle(
     regions = config.overlay.cut(min(cores or partitions, partitions))
     parts = keyed(regions, partitions)
     home = {broker: part.name for part in parts for broker in part.brokers}
-    borders = [f"{a}>{b}" for a, b in config.overlay.directions() if home[a] != home[b]]
+    borders = [direction_name(a, b) for a, b in config.overlay.directions() if home[a] != home[b]]
     return Settings(
         config,
         epoch,

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from state.protocol.arrivals import RANKS, Channel
+from state.protocol.channel import direction_name
 from state.protocol.commands import COMMAND, Apply, Tick, read_command
 from state.protocol.control import CLAIM, LIFE, TICK
 from state.protocol.events import Context, Refused, Reject, Source, read
@@ -41,8 +42,8 @@ class Sorter:
         config, topics = settings.config, settings.topics
         self._context = Context(config.space, config.overlay.brokers)
         self._kinds = {topics.of(kind): kind for kind in RANKS}
-        self._directions = {f"{a}>{b}".encode(): (a, b) for a, b in config.overlay.directions()}
-        self._links = {f"{a}>{b}" for a, b in config.overlay.directions()}
+        self._directions = {direction_name(a, b).encode(): (a, b) for a, b in config.overlay.directions()}
+        self._links = {direction_name(a, b) for a, b in config.overlay.directions()}
         self._brokers = {old.encode(): new for old, new in settings.aliases.items()}
         self._brokers |= {broker.encode(): broker for broker in config.overlay.brokers}
         self._channels: dict[tuple[str, int], Channel] = {}
@@ -94,7 +95,7 @@ class Sorter:
             return Reject("broker", f"{key!r} is not a link of the overlay")
         sender, receiver = direction
         frame = read_frame(value)
-        channel = Channel(RANKS["links"], partition, f"{sender}>{receiver}", self._settings.topics.links)
+        channel = Channel(RANKS["links"], partition, direction_name(sender, receiver), self._settings.topics.links)
         if not isinstance(frame, Frame):
             return frame
         content = frame.content

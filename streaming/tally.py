@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from state.protocol.channel import direction_name
 from state.protocol.messages import LOCAL
 from streaming.exposition import Metric, Sample
 from streaming.settings import Settings
@@ -47,7 +48,7 @@ class Tally:
         """Take a row of `metrics`; with `count` False only its sizes."""
         self._sizes[row["broker"], row["link"]] = {name: row.get(name) or 0 for name in SIZED}
         if count:
-            label = f"{row['broker']}>{row['link']}"
+            label = direction_name(row["broker"], row["link"])
             for name in COUNTED:
                 self.counts[label, name] += row.get(name) or 0
 
@@ -141,7 +142,7 @@ class Tally:
         home, other = self._parts.get(broker), self._parts.get(link)
         if self._sums_up and home is not None and home == other:
             return f"{home.name}>*"
-        return f"{broker}>{link}"
+        return direction_name(broker, link)
 
 
 def _by(label: str, values: Mapping[str, float]) -> tuple[Sample, ...]:

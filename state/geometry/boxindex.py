@@ -139,19 +139,19 @@ class BoxIndex:
 
     def add(self, boxes: Keys) -> range:
         """Add boxes at the end and return their slots. O(d·B) a box, and O(log n) moves of each later."""
-        first = self._count
-        self._make_room(len(boxes))
-        self._boxes[first : first + len(boxes)] = boxes
-        _set_alive(self._alive, first, len(boxes))
-        self._count += len(boxes)
-        self._live += len(boxes)
+        first, count = self._count, len(boxes)
+        self._make_room(count)
+        self._boxes[first : first + count] = boxes
+        _set_alive(self._alive, first, count)
+        self._count += count
+        self._live += count
         if self._count - self._base <= self._rows.room:
-            self._rows.insert(first - self._base, boxes)
+            self._rows.insert(first - self._base, self._boxes[first : first + count])
         elif self._count - self._base <= self._most_in_rows:
             self._build_rows()
         else:
             self._make_run()
-        return range(first, first + len(boxes))
+        return range(first, first + count)
 
     def _make_room(self, more: int) -> None:
         """Grow the arrays by half; no box gets a new slot."""

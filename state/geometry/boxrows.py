@@ -104,7 +104,7 @@ def stands(relation: int, box: Keys, q: Keys) -> bool:
     return meets(box, q)
 
 
-class Rows(NamedTuple):
+class RowArrays(NamedTuple):
     """The arrays that kernels take: borders `(d, B - 1)`, starts and ends `(d, B, words)`."""
 
     borders: Slots
@@ -113,7 +113,7 @@ class Rows(NamedTuple):
 
 
 @kernel
-def _build(boxes: Keys, rows: Rows) -> None:
+def _build(boxes: Keys, rows: RowArrays) -> None:
     """Fill the rows: own bucket first, then prefix and suffix OR."""
     starts, ends = rows.starts, rows.ends
     d, buckets, words = starts.shape
@@ -142,7 +142,7 @@ def _insert(first: int, boxes: Keys, borders: Slots, starts: Bits, ends: Bits) -
 
 
 @kernel
-def _filter(late: Slots, early: Slots, begin: int, end: int, alive: Bits, rows: Rows, found: Bits) -> None:
+def _filter(late: Slots, early: Slots, begin: int, end: int, alive: Bits, rows: RowArrays, found: Bits) -> None:
     """found = alive AND, over the attributes, starts[late] AND ends[early], for the words begin to end."""
     block = found[begin:end]
     block[:] = alive[begin:end]
@@ -166,7 +166,7 @@ def _any_holds(found: Bits, begin: int, end: int, boxes: Keys, point: Keys) -> b
 @kernel
 def _stab_any(points: Keys, boxes: Keys, alive: Bits, borders: Slots, starts: Bits, ends: Bits) -> NDArray[np.bool_]:
     """For each point: does any box hold it? Looks at a block of words at a time and stops at the first hit."""
-    rows = Rows(borders, starts, ends)
+    rows = RowArrays(borders, starts, ends)
     n, d = points.shape
     words = (len(boxes) + 63) >> 6
     hit = np.zeros(n, np.bool_)
@@ -201,7 +201,7 @@ def _collect(found: Bits, words: int, boxes: Keys, point: Keys, slots: Slots) ->
 @kernel
 def _stab_all(points: Keys, boxes: Keys, alive: Bits, borders: Slots, starts: Bits, ends: Bits) -> tuple[Slots, Slots]:
     """For each point the slots of the boxes that hold it, in order: offsets and slots."""
-    rows = Rows(borders, starts, ends)
+    rows = RowArrays(borders, starts, ends)
     n, d = points.shape
     words = (len(boxes) + 63) >> 6
     offsets, out = np.zeros(n + 1, np.int64), np.empty(4 * n + 16, np.int64)
@@ -245,7 +245,7 @@ def _find(
 
     Takes loose arrays, as the other kernels called from Python do: numba takes a microsecond to unpack a tuple.
     """
-    rows = Rows(borders, starts, ends)
+    rows = RowArrays(borders, starts, ends)
     d = q.shape[1]
     words = (len(boxes) + 63) >> 6
     lo, hi = np.empty(d, np.int64), np.empty(d, np.int64)
@@ -268,7 +268,7 @@ class BitRows:
         self.room = words * 64
         borders = quantiles(boxes, min(MOST_BUCKETS, max(4, room // 16)))
         shape = (boxes.shape[2], borders.shape[1] + 1, words)
-        self._rows = Rows(borders, np.zeros(shape, np.uint64), np.zeros(shape, np.uint64))
+        self._rows = RowArrays(borders, np.zeros(shape, np.uint64), np.zeros(shape, np.uint64))
         _build(boxes, self._rows)
 
     @property

@@ -93,7 +93,7 @@ LOW_BITS, TO_TOP = np.uint64(0x0101010101010101), np.uint64(0x0102040810204080)
 ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
-class Arrays(NamedTuple):
+class TileArrays(NamedTuple):
     """The arrays that kernels take, for T tiles in G groups in R runs."""
 
     codes: Codes
@@ -240,7 +240,7 @@ def _bounds(grouped: Codes) -> Codes:
     return np.stack([f(side, axis=3) for side in grouped for f in (np.min, np.max)])
 
 
-def _tiled(ranks: Ranks, shifts: Codes | None, slots: Numbers, borders: Slots, tile: int) -> Arrays:
+def _tiled(ranks: Ranks, shifts: Codes | None, slots: Numbers, borders: Slots, tile: int) -> TileArrays:
     """Cut ranks `(2, d, n)` and their slots, in this order, into the groups and tiles of one run.
 
     `shifts` says how many low bits of the ranks are unknown (and 0 here); None: none.
@@ -258,7 +258,7 @@ def _tiled(ranks: Ranks, shifts: Codes | None, slots: Numbers, borders: Slots, t
     places = np.zeros((tiles, WIDTH), np.int32)
     places[np.arange(WIDTH) < filled[:, None]] = slots
     firsts = np.arange(0, tiles, WIDTH)
-    return Arrays(
+    return TileArrays(
         codes,
         places,
         filled,
@@ -281,11 +281,11 @@ def _extents(bounds: Codes, base: Numbers, shift: Numbers) -> Ranks:
     return np.stack((least, most)).astype(np.uint16)
 
 
-def _nothing(dims: int) -> Arrays:
+def _nothing(dims: int) -> TileArrays:
     def none(*shape: int) -> Numbers:
         return np.empty(shape, np.int32)
 
-    return Arrays(
+    return TileArrays(
         np.empty((0, dims, 2, WIDTH), np.uint8),
         none(0, WIDTH),
         none(0),
@@ -344,7 +344,7 @@ class Work(NamedTuple):
 
 
 @kernel_inline
-def _room(most: int, tiles: Arrays) -> Work:
+def _room(most: int, tiles: TileArrays) -> Work:
     """Room for `most` tiles."""
     marks = np.empty(len(tiles.firsts) + 2 * WIDTH & -WIDTH, np.uint8)
     return Work(
@@ -383,7 +383,7 @@ def _first_bits(count: int) -> np.uint64:
 
 
 @kernel_inline
-def _rank_all(point: Keys, tiles: Arrays, run: int, ranks: Ranks) -> None:
+def _rank_all(point: Keys, tiles: TileArrays, run: int, ranks: Ranks) -> None:
     """Write the ranks of a point in a run: the number of borders at or below each of its keys."""
     begin, end = tiles.border_ends[run - 1] if run else 0, tiles.border_ends[run]
     for i in range(len(point)):
@@ -409,7 +409,7 @@ def _mark_groups(late: Ranks, early: Ranks, extents: Ranks, begin: int, count: i
 
 
 @kernel_inline
-def _mark_tiles(g: int, late: Ranks, early: Ranks, tiles: Arrays, work: Work, row: int) -> np.uint64:
+def _mark_tiles(g: int, late: Ranks, early: Ranks, tiles: TileArrays, work: Work, row: int) -> np.uint64:
     """Write `late` and `early` in codes of a group to a row of the work; return its tiles that may have an answer."""
     for t in range(WIDTH):
         work.marks[t] = 1
@@ -427,7 +427,7 @@ def _code(rank: int, scales: Numbers, g: int, side: int, i: int) -> np.uint8:
 
 
 @kernel_inline
-def _choose(p: int, late: Ranks, early: Ranks, run: int, tiles: Arrays, work: Work, count: int) -> int:
+def _choose(p: int, late: Ranks, early: Ranks, run: int, tiles: TileArrays, work: Work, count: int) -> int:
     """Append the tiles of a run that may have an answer to the work, and have their codes fetched; return the count."""
     sides, begin = 2 * len(late), tiles.ends[run - 1] if run else 0
     groups = tiles.ends[run] - begin
@@ -452,7 +452,7 @@ def _choose(p: int, late: Ranks, early: Ranks, run: int, tiles: Arrays, work: Wo
 
 
 @kernel_inline
-def _judge(work: Work, k: int, tiles: Arrays) -> None:
+def _judge(work: Work, k: int, tiles: TileArrays) -> None:
     """Judge the boxes of a tile, and write those that are answers, and those that may be, to the work.
 
     Looks only at the sides that the bounds leave open, and no further when no box is left.
@@ -485,7 +485,7 @@ def _judge(work: Work, k: int, tiles: Arrays) -> None:
 
 
 @kernel_inline
-def _sift(work: Work, count: int, tiles: Arrays) -> int:
+def _sift(work: Work, count: int, tiles: TileArrays) -> int:
     """Keep the tiles in which there may be answers, and have their slots fetched; return how many."""
     kept = 0
     for k in range(count):
@@ -575,7 +575,7 @@ def _lives(alive: Bits, slot: int) -> bool:
 
 
 @kernel_inline
-def _choose_all(points: Keys, p: int, tiles: Arrays, ranks: Ranks, work: Work, count: int) -> int:
+def _choose_all(points: Keys, p: int, tiles: TileArrays, ranks: Ranks, work: Work, count: int) -> int:
     """Append the tiles that may have a box with the point; return the count."""
     for run in range(len(tiles.ends)):
         _rank_all(points[p], tiles, run, ranks)
@@ -589,7 +589,7 @@ def _stab_all(points: Keys, boxes: Keys, alive: Bits, *arrays: Any) -> tuple[Slo
 
     Takes loose arrays, as the other kernels called from Python do: numba takes a microsecond to unpack a tuple.
     """
-    tiles = Arrays(*arrays)
+    tiles = TileArrays(*arrays)
     n, d = points.shape
     offsets, out = np.zeros(n + 1, np.int64), np.empty(4 * n + WIDTH, np.int64)
     map_, summary = np.zeros(len(alive), np.uint64), np.zeros((len(alive) >> 6) + 1, np.uint64)
@@ -625,7 +625,7 @@ def _stab_all(points: Keys, boxes: Keys, alive: Bits, *arrays: Any) -> tuple[Slo
 
 
 @kernel_inline
-def _holds_any(point: Keys, boxes: Keys, alive: Bits, tiles: Arrays, work: Work, count: int) -> bool:
+def _holds_any(point: Keys, boxes: Keys, alive: Bits, tiles: TileArrays, work: Work, count: int) -> bool:
     for k in range(count):
         _judge(work, k, tiles)
         t, word = work.tiles[k], work.sure[k] | work.doubtful[k]
@@ -642,7 +642,7 @@ def _holds_any(point: Keys, boxes: Keys, alive: Bits, tiles: Arrays, work: Work,
 @kernel
 def _stab_any(points: Keys, boxes: Keys, alive: Bits, *arrays: Any) -> NDArray[np.bool_]:
     """For each point: does any box hold it?"""
-    tiles = Arrays(*arrays)
+    tiles = TileArrays(*arrays)
     n, d = points.shape
     hit = np.zeros(n, np.bool_)
     ranks, work = np.empty(d, np.uint16), _room(len(tiles.filled), tiles)
@@ -655,7 +655,7 @@ def _stab_any(points: Keys, boxes: Keys, alive: Bits, *arrays: Any) -> NDArray[n
 @kernel
 def _find(relation: int, q: Keys, first: bool, boxes: Keys, alive: Bits, *arrays: Any) -> Slots:
     """Return the slots whose box stands to `q` in `relation`, in order; only the first of them if so asked."""
-    tiles = Arrays(*arrays)
+    tiles = TileArrays(*arrays)
     d = q.shape[1]
     lo, hi = np.empty(d, np.uint16), np.empty(d, np.uint16)
     work, count = _room(len(tiles.filled), tiles), 0
@@ -695,7 +695,7 @@ def _stand(
 
 
 @kernel
-def _first(relation: int, q: Keys, boxes: Keys, alive: Bits, tiles: Arrays, work: Work, count: int) -> Slots:
+def _first(relation: int, q: Keys, boxes: Keys, alive: Bits, tiles: TileArrays, work: Work, count: int) -> Slots:
     """Return the first living slot whose box stands to `q` in `relation`, if any."""
     found, best = np.empty(WIDTH, np.int64), 64 * len(alive)
     for k in range(count):
@@ -748,7 +748,7 @@ class Tiles:
         order = _near_each_other(coarse.reshape(-1, len(slots)), self._tile)
         self._join(_tiled(ranks[:, :, order], None, slots[order].astype(np.int32), borders, self._tile))
 
-    def _join(self, more: Arrays) -> None:
+    def _join(self, more: TileArrays) -> None:
         a = self._arrays
         more = more._replace(
             firsts=more.firsts + np.int32(len(a.filled)),
@@ -756,15 +756,15 @@ class Tiles:
             ends=more.ends + np.int32(len(a.firsts)),
         )
         axes = {"extents": 2, "borders": 1}
-        joined = (np.concatenate((getattr(a, f), getattr(more, f)), axis=axes.get(f, 0)) for f in Arrays._fields)
-        self._arrays = Arrays(*joined)
+        joined = (np.concatenate((getattr(a, f), getattr(more, f)), axis=axes.get(f, 0)) for f in TileArrays._fields)
+        self._arrays = TileArrays(*joined)
 
     def take_last(self) -> Slots:
         """Remove the last run; return its slots, dead ones included."""
         a = self._arrays
         groups, tiles, borders = self._runs()[-1]
         slots = self._slots_of(tiles)
-        self._arrays = Arrays(
+        self._arrays = TileArrays(
             a.codes[: tiles.start],
             a.slots[: tiles.start],
             a.filled[: tiles.start],

@@ -189,7 +189,7 @@ def _first_waiting(corner: Keys, points: Keys, slots: Slots, count: int) -> int:
 
 
 @dataclass
-class Run:
+class Tree:
     """A tree over consecutive arrivals; points and `slots` by position, the slot NONE where dead."""
 
     arrivals: Slots
@@ -203,7 +203,7 @@ class Run:
     depth: int
 
     @classmethod
-    def of(cls, arrivals: Slots, points: Keys) -> Run:
+    def of(cls, arrivals: Slots, points: Keys) -> Tree:
         """A tree over points whose slots are in order. O(n log n)."""
         depth = max(0, (len(arrivals) - 1) // LEAF).bit_length()
         order = _arrange(points, depth)
@@ -257,7 +257,7 @@ class Dominance:
     """
 
     def __init__(self, dims: int, slots: Slots | None = None, boxes: Keys | None = None) -> None:
-        self._runs: list[Run] = []
+        self._runs: list[Tree] = []
         self._tail = np.empty((TAIL, 2 * dims), np.int64)
         self._tail_slots = np.empty(TAIL, np.int64)
         self._waiting = 0
@@ -269,7 +269,7 @@ class Dominance:
         begin = 0
         while begin < len(slots):
             end = max(FIRST, (1 + GROWTH) * begin)
-            self._runs.append(Run.of(slots[begin:end], points[begin:end]))
+            self._runs.append(Tree.of(slots[begin:end], points[begin:end]))
             begin = end
 
     def add(self, slot: int, box: Keys) -> None:
@@ -288,7 +288,7 @@ class Dominance:
             before, those = self._runs.pop().living()
             slots, points = np.concatenate((before, slots)), np.concatenate((those, points))
         if len(slots):
-            self._runs.append(Run.of(slots, points))
+            self._runs.append(Tree.of(slots, points))
 
     def _joins(self, count: int) -> bool:
         """Is the last run to be joined with the next `count`? Not if it is much larger, or full."""

@@ -128,9 +128,13 @@ class BoxList:
 
     def add(self, name: Name, boxes: Boxes) -> None:
         """Add an entry at the end. O(boxes)."""
+        self.add_keys(name, stack(boxes, self._dims))
+
+    def add_keys(self, name: Name, keys: Keys) -> None:
+        """Add an entry at the end, its boxes as an array. O(boxes)."""
         if name in self._numbers:
             raise InvariantError(f"subscription {name} is added to a list that already holds it")
-        slots = self._index.add(stack(boxes, self._dims))
+        slots = self._index.add(keys)
         number = self._free.pop() if self._free else len(self._numbers)
         if number >= len(self._names):
             self._names, self._first, self._counts = map(_longer, (self._names, self._first, self._counts))

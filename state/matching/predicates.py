@@ -155,7 +155,7 @@ def _place(ranks: Ints, size: int, starts: Ints, items: Ints, fill: bool) -> Non
             right >>= 1
 
 
-class Arrays(NamedTuple):
+class CountArrays(NamedTuple):
     """The arrays that kernels take.
 
     By slot: the trees, where the one to look at begins, which are alive, counts, and what these must reach. Then the
@@ -176,7 +176,7 @@ class Arrays(NamedTuple):
 
 
 @kernel
-def _candidates(point: Keys, base: int, found: Ints, any_: bool, a: Arrays) -> int:
+def _candidates(point: Keys, base: int, found: Ints, any_: bool, a: CountArrays) -> int:
     """Write the slots whose count reaches what they need into `found`; return how many.
 
     With `any_`, look at each tree at once, and return -1 as soon as one holds.
@@ -207,7 +207,7 @@ def _candidates(point: Keys, base: int, found: Ints, any_: bool, a: Arrays) -> i
 
 
 @kernel
-def _match(points: Keys, base: int, built: int, slots: int, a: Arrays) -> tuple[Ints, Ints]:
+def _match(points: Keys, base: int, built: int, slots: int, a: CountArrays) -> tuple[Ints, Ints]:
     """All pairs (point, slot) whose tree holds, by point, then by slot."""
     who, what = np.empty(len(points) + 16, np.int64), np.empty(len(points) + 16, np.int64)
     found = np.empty(slots + 1, np.int64)
@@ -231,7 +231,7 @@ def _match(points: Keys, base: int, built: int, slots: int, a: Arrays) -> tuple[
 
 
 @kernel
-def _match_any(points: Keys, base: int, built: int, slots: int, a: Arrays) -> NDArray[np.bool_]:
+def _match_any(points: Keys, base: int, built: int, slots: int, a: CountArrays) -> NDArray[np.bool_]:
     """For each point, whether any tree holds."""
     hit, none = np.zeros(len(points), np.bool_), np.empty(0, np.int64)
     for p in range(len(points)):
@@ -345,16 +345,16 @@ class Predicates:
         """All pairs (point, slot of an entry that holds it), by point, then in order of arrival."""
         return _match(points, *self._counting(len(points)))
 
-    def _counting(self, points: int, *, exact: bool = False) -> tuple[int, int, int, Arrays]:
+    def _counting(self, points: int, *, exact: bool = False) -> tuple[int, int, int, CountArrays]:
         """Return what the kernels take to count for so many points."""
         if self._base > 2**62:
             self._counts[:] = self._base = 0
         base, self._base = self._base, self._base + STRIDE * (points + 1)
         return base, self._built, self._count, self._arrays(exact=exact)
 
-    def _arrays(self, *, exact: bool = False) -> Arrays:
+    def _arrays(self, *, exact: bool = False) -> CountArrays:
         begins = self._exact if exact else self._begins
-        return Arrays(self._code, begins, self._alive, self._counts, self._needed, *self._index)
+        return CountArrays(self._code, begins, self._alive, self._counts, self._needed, *self._index)
 
     # storing
 

@@ -25,6 +25,11 @@ from state.protocol.events import Reject
 from state.protocol.frame import START, Content, Kind, Letter, write
 
 
+def direction_name(sender: str, receiver: str) -> str:
+    """Return the name of one direction of a link, and so of its channel."""
+    return f"{sender}>{receiver}"
+
+
 @dataclass
 class Sender:
     """The sending end of a channel: how many frames it has written, and the checksum of the last."""

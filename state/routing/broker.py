@@ -135,11 +135,10 @@ class Broker:
         """Return the cause of what a client's request does: the request, unless it was carried over (`carry`)."""
         if request.cause is not None:
             return request.cause
-        time = 0 if request.stamp is None else request.stamp.time
         if isinstance(request, Unsubscribe):
-            return Cause(request.name, Change.UNSUBSCRIBE, time, arrived)
+            return Cause(request.name, Change.UNSUBSCRIBE, request.time, arrived)
         change = Change.REPLACE if request.name in self.ledger.standing else Change.SUBSCRIBE
-        return Cause(request.name, change, time, arrived)
+        return Cause(request.name, change, request.time, arrived)
 
     def _changed(self, request: Subscribe | Unsubscribe, cause: Cause) -> Changed:
         if isinstance(request, Unsubscribe):

@@ -34,6 +34,7 @@ from msgspec.structs import replace
 
 from state.errors import InvariantError
 from state.protocol.arrivals import Arrival
+from state.protocol.channel import direction_name
 from state.protocol.events import Reject, read_where
 from state.protocol.ledger import Ended, Ledger, Limits, Standing
 from state.protocol.messages import LOCAL, Cause, Change, Name, Stamp, Subscribe, Unsubscribe
@@ -78,7 +79,7 @@ def under_way(whole: Region, letters: Iterable[Arrival]) -> list[Arrival]:
     What a letter causes travels inside the whole at once. It must not overtake a letter that its receiver has sent
     before, so the letters of a direction come after those of all directions that it leads to.
     """
-    place = {f"{sender}>{receiver}": -k for k, (sender, receiver) in enumerate(whole.directions)}
+    place = {direction_name(*direction): -k for k, direction in enumerate(whole.directions)}
     return sorted(letters, key=lambda letter: (place[letter.channel.name], letter.offset))
 
 

@@ -159,7 +159,7 @@ class BoxHeard(SubscriptionsHeard):
         self.restore(rows, Dump())
 
     def _add(self, row: Subscription) -> None:
-        self.boxes.add(row.name, row.boxes)
+        self.boxes.add_keys(row.name, row.shape.keys)
         if self._extents is not None:
             self._extents.add(row.boxes, row.tree)
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from state.errors import InvariantError
 from state.filters.pruning import Pruning
+from state.protocol.channel import direction_name
 from state.protocol.commands import Override
 from state.protocol.ledger import DAY, Limits
 from state.protocol.messages import LOCAL
@@ -39,6 +40,11 @@ class Setup:
     spec: Spec = Spec("auto")
     remember: int = DAY
     limits: Limits = Limits()
+
+    @property
+    def direction(self) -> str:
+        """The name of the direction in which this link tells."""
+        return direction_name(self.broker, self.link)
 
 
 class Link:

@@ -43,7 +43,7 @@ from msgspec.structs import replace
 
 from state.errors import InvariantError
 from state.protocol.arrivals import Arrival, refusal
-from state.protocol.channel import Receiver, Sender
+from state.protocol.channel import Receiver, Sender, direction_name
 from state.protocol.commands import Prune, Rebuild, Tick
 from state.protocol.events import Refused, Reject
 from state.protocol.frame import Letter, bodies_of_letters
@@ -127,8 +127,8 @@ class Region:
                 if link in self.brokers:
                     self.inner[broker, link] = deque()
                 else:
-                    self.senders[broker, link] = Sender(f"{broker}>{link}", epoch)
-                    self.receivers[link, broker] = Receiver(f"{link}>{broker}")
+                    self.senders[broker, link] = Sender(direction_name(broker, link), epoch)
+                    self.receivers[link, broker] = Receiver(direction_name(link, broker))
         self.waiting: dict[Direction, None] = {}  # inner channels that hold a message, the longest waiting first
         self.directions = self._directions_in_order()
         self._space = next(iter(self.brokers.values())).setup.space
@@ -303,7 +303,7 @@ class Region:
         self._flush()
         for broker in self.brokers.values():
             for name, link in broker.links.items():
-                if command.concerns(f"{broker.name}>{name}") and link.prune(command.override):
+                if command.concerns(link.setup.direction) and link.prune(command.override):
                     self.counters.of(item, broker.name, name)
 
     def _expire_due(self, settles: bool) -> None:

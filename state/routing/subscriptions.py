@@ -4,12 +4,13 @@
     17       oslo/ann/s1 local    what travels         only of the broker's own clients
     23       rome/bob/s7 rome     what rome told us
 
-heard[M] is the rows with origin M, in the order of their numbers; what M was told refers to rows by number (in memory,
-to the very same boxes). A number is the broker's version when this shape was accepted. It grows, is never used again,
-and does not depend on batches or workers, so parts of stored state that did not change stay valid. A renewal keeps it.
+heard[M] is the rows with origin M, in the order of their numbers. What M was told refers to rows by number, so boxes
+are stored once, however many links there are. A number is the broker's version when this shape was accepted. It grows,
+is never used again, and does not depend on batches or workers, so parts of stored state that did not change stay valid.
+A renewal keeps it.
 
-A shape is bytes, shared with what the links were told. Rows of a link that is pruned are packed, because they are
-seldom read: a Boolean filter of five boxes in ten attributes then takes 260 bytes instead of 3,600.
+A shape is bytes. Rows of a link that is pruned are packed, because they are seldom read: a Boolean filter of five boxes
+in ten attributes then takes 260 bytes instead of 3,600.
 """
 
 from __future__ import annotations

@@ -219,7 +219,7 @@ def describe(setups: Mapping[str, Setup]) -> str:
 
 def _describe_link(setup: Setup) -> str:
     grid = f" cells={grid_of(setup.space, setup.spec)}" if setup.spec.by_ranges else ""
-    return f"{setup.broker}>{setup.link} {replace(setup.spec, pruning=None)}{grid}"
+    return f"{setup.direction} {replace(setup.spec, pruning=None)}{grid}"
 
 
 def other_configuration(what: str, stored: str, configured: str) -> StateError:

@@ -311,7 +311,7 @@ class Store:
             if broker.version != head.brokers[name].version:
                 raise damaged(_named(region.name), f"the log of {name} ends too early")
             for link in broker.links.values():
-                _teach(link, head.links.get(_link_name(link), Taught()))
+                _teach(link, head.links.get(link.setup.direction, Taught()))
         region.clock, region.delivered, self.millis = head.clock, head.delivered, head.millis
         region.echoes.restore(head.echoes, head.waiting)
         _count_on(region.counters, head)
@@ -404,7 +404,7 @@ class Store:
     def _head(self) -> Head:
         region = self.region
         links = [link for broker in region.brokers.values() for link in broker.links.values()]
-        taught = ((_link_name(link), _taught(link)) for link in links)
+        taught = ((link.setup.direction, _taught(link)) for link in links)
         return Head(
             name=region.name,
             configuration=self._configuration,
@@ -476,10 +476,6 @@ def _replay_input(broker: Broker, entry: Input, version: int, what: str) -> None
 def _most_inputs(broker: Broker) -> int:
     """Return how many inputs of a broker may be in the log beyond its snapshot."""
     return max(FEWEST_INPUTS, broker.size // SHARE_OF_BROKER)
-
-
-def _link_name(link: Link) -> str:
-    return f"{link.setup.broker}>{link.setup.link}"
 
 
 def _end(end: Sender | Receiver) -> End:

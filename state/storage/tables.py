@@ -247,7 +247,11 @@ TABLES: dict[str, Table] = {
             Column("heard", "int", "subscriptions (under mics: ranges) heard on this link"),
             Column("active", "int", "subscriptions that the neighbour is told of (under mics: the clients')"),
             Column("passive", "int", "subscriptions withheld from the neighbour"),
-            Column("negative_rectangles", "int", "negative rectangles kept, where the strategy keeps any"),
+            Column(
+                "negative_rectangles",
+                "int",
+                "negative rectangles kept; null: none, or given up for `union`",
+            ),
             Column(
                 "negative_share",
                 "float",

@@ -26,12 +26,12 @@ from state.strategies.negative import NegativeOrUnion
 from state.strategies.negative_approx import NegativeApprox
 from state.strategies.probabilistic import Probabilistic
 from state.strategies.union import Union
-from state.strategies.zcurve import MOST_BITS, Curve
+from state.strategies.zcurve import MOST_BITS, ZCurveCover
 
 __all__ = ["PARAMETERS", "STRATEGIES", "Dump", "Spec", "Strategy", "Verdict"]
 
 STRATEGIES: dict[str, type[Strategy]] = {
-    s.name: s for s in (Flood, Cover, Curve, Union, NegativeOrUnion, NegativeApprox, Probabilistic, Auto, Hybrid)
+    s.name: s for s in (Flood, Cover, ZCurveCover, Union, NegativeOrUnion, NegativeApprox, Probabilistic, Auto, Hybrid)
 }
 
 

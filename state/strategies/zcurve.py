@@ -42,7 +42,7 @@ def cell(attribute: Attribute, key: int, bits: int) -> int:
     return min(int(share * (1 << bits)), (1 << bits) - 1)
 
 
-class Curve(Slotted):
+class ZCurveCover(Slotted):
     """Withholds what it finds a single active container for."""
 
     name = "zcurve"
