@@ -9,22 +9,20 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Any
-from urllib.parse import parse_qs
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Match, Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lacuna.analysis.job import status_of
 from lacuna.analysis.standing import Standing
-from lacuna.serve import pages
+from lacuna.serve import pages, signin
 from lacuna.serve.api import Api
-from lacuna.serve.auth import COOKIE, Auth
-from lacuna.serve.body import read_body
+from lacuna.serve.auth import Auth
 from lacuna.serve.context import Context
 from lacuna.serve.guard import Guard
 from lacuna.serve.hub import Hub
@@ -40,11 +38,6 @@ from streaming.exposition import CONTENT_TYPE, Metric, Sample, text_of
 ASSETS = "/static/"
 """Below it is what is the same for everybody: style, script, pictures."""
 METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE")
-MOST_FORM = 4096
-LOGIN = """<!doctype html><html lang="en"><title>Lacuna: sign in</title>
-<meta name="viewport" content="width=device-width">
-<main><h1>Lacuna</h1><form method="post" action="/login"><label>Token <input name="token" type="password" required
-autocomplete="current-password"></label> <button>Sign in</button></form></main></html>"""
 
 
 class Gateway:
@@ -124,9 +117,7 @@ def build(config: Config) -> Starlette:
     auth = gateway.auth
     routes = [
         *gateway.routes(),
-        Route("/login", _login_page),
-        Route("/login", _login(auth), methods=["POST"]),
-        Route("/logout", _logout, methods=["POST"]),
+        *signin.routes(auth),
         Mount("/", routes=pages.routes(gateway.context), middleware=[Middleware(_Observers, auth=auth)]),
     ]
     app = Starlette(
@@ -182,29 +173,3 @@ class _Observers:
             await RedirectResponse("/login", 303)(scope, receive, send)
         else:
             await self._app(scope, receive, send)
-
-
-# Signing in with a browser
-
-
-async def _login_page(_: Request) -> Response:
-    return HTMLResponse(LOGIN)
-
-
-def _login(auth: Auth) -> Any:
-    async def login(request: Request) -> Response:
-        form = parse_qs((await read_body(request, MOST_FORM)).decode(errors="replace"))
-        token = form.get("token", [""])[0].strip()
-        if not auth.uses_tokens or auth.holder(token) is None:
-            raise Problem(401, "token", "the token is not known", "go back and give another")
-        response = RedirectResponse("/", 303)
-        response.set_cookie(COOKIE, token, httponly=True, secure=True, samesite="strict", path="/")
-        return response
-
-    return login
-
-
-async def _logout(_: Request) -> Response:
-    response = RedirectResponse("/login", 303)
-    response.delete_cookie(COOKIE, path="/", secure=True, httponly=True, samesite="strict")
-    return response

@@ -60,7 +60,7 @@ class Console:
     """The pages of one gateway."""
 
     def __init__(self, context: Context) -> None:
-        self.config = context.config
+        self.config, self._auth = context.config, context.auth
         self._overview = Overview(self.config)
         self._pulse, trials = Pulse(context.status), context.trials
         self._subscription = SubscriptionPage(self._overview, trials)
@@ -118,6 +118,7 @@ class Console:
             "page": "/" + request.url.path.split("/")[1],
             "space": self.config.space,
             "brokers": self.config.overlay.brokers,
+            "signed_in": self._auth.uses_tokens,
         }
         return self._templates.get_template(template).render(shell | shown)
 

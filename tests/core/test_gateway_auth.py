@@ -210,13 +210,22 @@ def test_signing_in_gives_a_cookie_that_no_script_reads(tokens: Path) -> None:
     )
     assert client.get("/").headers["location"] == "/login"
     origin = {"Origin": "https://localhost"}
-    assert client.post("/login", data={"token": "wrong"}, headers=origin).status_code == 401
+    for token, status, said in (("wrong", 401, "not known"), ("", 401, "not known"), ("b" * 40, 403, "of bob lacks")):
+        refused = client.post("/login", data={"token": token}, headers=origin)
+        assert refused.status_code == status and said in refused.text and "set-cookie" not in refused.headers
     answer = client.post("/login", data={"token": "a" * 40}, headers=origin)
     cookie = answer.headers["set-cookie"].lower()
     assert answer.status_code == 303 and all(word in cookie for word in ("httponly", "secure", "samesite=strict"))
     assert client.get("/nothing").status_code == 404  # and not the way to /login
+    assert client.post("/logout", headers={"Origin": "https://evil.org"}).status_code == 403
     client.post("/logout", headers=origin)
     assert client.get("/nothing").status_code == 303
+
+
+def test_without_tokens_nobody_is_asked_to_sign_in(client: TestClient) -> None:
+    assert client.get("/login", follow_redirects=False).headers["location"] == "/"
+    assert client.post("/login", data={"token": "x"}).status_code == 401
+    assert "Sign out" not in client.get("/nothing").text
 
 
 def test_a_page_needs_the_right_to_observe(tokens: Path) -> None:

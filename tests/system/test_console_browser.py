@@ -7,7 +7,8 @@ import shutil
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,10 +17,13 @@ import pytest
 import uvicorn
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from starlette.applications import Starlette
 
+from lacuna.serve.app import build
 from lacuna.serve.pages import page_of
 from state.config import Config
 from tests.core.consoles import EVIL, HEALTHY, HOSTILE, TOUR, app, write
+from tests.system.gateway import token_entry
 
 pytestmark = pytest.mark.system
 
@@ -52,11 +56,16 @@ def browser() -> Iterator[Browser]:
         running.close()
 
 
+def served(config: Config, status: dict[str, Any]) -> AbstractContextManager[str]:
+    """Serve pages, with a job that says this of itself."""
+    return served_app(app(config, status))
+
+
 @contextmanager
-def served(config: Config, status: dict[str, Any]) -> Iterator[str]:
-    """Serve pages at a free port, until the end of the block."""
+def served_app(application: Starlette) -> Iterator[str]:
+    """Serve an application at a free port, until the end of the block."""
     listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app(config, status), log_level="error", lifespan="off"))
+    server = uvicorn.Server(uvicorn.Config(application, log_level="error", lifespan="off"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
     try:
@@ -86,7 +95,7 @@ def opened(browser: Browser, width: str = "laptop", scheme: Any = "light") -> It
     page.on("request", lambda r: r.url.startswith("http://127.0.0.1:") or wrong.append(r.url))
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.on("dialog", lambda dialog: wrong.append(dialog.message))
-    page.on("console", lambda m: m.type == "error" and "status of 404" not in m.text and wrong.append(m.text))
+    page.on("console", lambda m: m.type == "error" and "status of 40" not in m.text and wrong.append(m.text))
     yield page
     context.close()
     assert wrong == []
@@ -171,6 +180,27 @@ def test_a_refresh_announces_changes_only_and_leaves_the_focus(browser: Browser,
         expect(page.locator("#trouble")).to_contain_text("the archive is 400 s behind")
         expect(page.get_by_label("Find a broker")).to_be_focused()
         expect(page.get_by_label("Find a broker")).to_have_value("wi")
+
+
+def test_a_person_signs_in_and_out(browser: Browser, tour: Config, tmp_path: Path) -> None:
+    (tmp_path / "tokens.toml").write_text(
+        token_entry("a" * 40, "ann", "observe") + token_entry("b" * 40, "bob", "listen")
+    )
+    config = replace(tour, serve=replace(tour.serve, tokens_file=str(tmp_path / "tokens.toml")))
+    with served_app(build(config)) as url, opened(browser) as page:
+        page.goto(url + "/rejects")
+        assert Axe().run(page).violations_count == 0
+        for token, said in (("c" * 40, "The token is not known."), ("b" * 40, "The token of bob lacks the right")):
+            page.get_by_label("Token").fill(token)
+            page.keyboard.press("Enter")
+            expect(page.get_by_role("alert")).to_contain_text(said)
+        page.get_by_label("Token").fill("a" * 40)
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Overlay")
+        assert page.evaluate("document.cookie") == ""
+        page.get_by_role("button", name="Sign out").click()
+        page.goto(url)
+        expect(page.get_by_label("Token")).to_be_focused()
 
 
 def test_a_gateway_that_is_gone_is_said(browser: Browser, tour: Config) -> None:
