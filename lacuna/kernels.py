@@ -13,11 +13,14 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
+
 from lacuna.cli.progress import steps
 from lacuna.simulate import simulate
 from producers.workloads import Workload
 from state.config import parse
 from state.filters.pruning import Pruning
+from state.storage.ends import coded, decoded
 from state.strategies import PARAMETERS, Spec
 
 CONFIG = """
@@ -52,11 +55,19 @@ def compile_for(spec: Spec) -> None:
         simulate(config, lines, out=Path(out))
 
 
+def compile_restoring() -> None:
+    """Restore a box as stored state is: a simulation only stores."""
+    tree, box, domain = np.array([0, 1, 2]), np.array([[[1], [2]]]), np.array([[0], [9]])
+    one, length = np.array([1]), np.array([3])
+    decoded(*coded(box, one, tree, length, domain), one, tree, length, domain)
+
+
 def main() -> None:
     """Compile for all strategies, on all cores."""
     with steps() as step, ProcessPoolExecutor(os.cpu_count()) as pool:
         step("compiling kernels, once")
         pool.submit(compile_for, FIRST).result()
+        pool.submit(compile_restoring).result()
         list(pool.map(compile_for, OTHERS))
 
 

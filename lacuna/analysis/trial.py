@@ -297,7 +297,7 @@ class Trial:
         points = self._last_points()
         if not len(points):
             return None, 0
-        alone = Clients(self.config.space)
+        alone = Clients(self.config.space, lambda _: 0)
         alone.add(TRIED, got.boxes, got.tree, got.exact)
         return len(set(alone.holders(points)[0])) / len(points), len(points)
 

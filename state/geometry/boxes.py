@@ -19,7 +19,7 @@ Three forms, one meaning:
 
 * `Box`, a frozen value that is valid once it exists: for messages, witnesses, people;
 * an int64 array of shape `(n, 2, d)`, `[:, 0]` the low ends and `[:, 1]` the high ends: for everything that is fast;
-* `Shape`, that array as bytes: for what is kept by the million. A box of three attributes takes 130 bytes, not 600.
+* `Shape`, that array as bytes: for what is kept by the million. A box of three attributes takes 90 bytes, not 600.
 
 Kernels take arrays and nothing else. All decisions compare coordinates; volumes only steer.
 """
@@ -29,7 +29,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,26 +102,38 @@ def unstack(keys: Keys) -> Boxes:
     return tuple(Box.of(one) for one in keys)
 
 
-class Shape(NamedTuple):
-    """Disjoint boxes, as bytes.
+DIMS = 8
+"""Bytes at the beginning of a shape, which say how many attributes its boxes have."""
+
+
+class Shape(bytes):
+    """Disjoint boxes, as bytes: how many attributes they have, then the boxes.
 
     >>> Shape.of((Box((0, 1), (2, 3)),)).boxes
     (Box(lo=(0, 1), hi=(2, 3)),)
     """
 
-    raw: bytes
-    dims: int
+    __slots__ = ()
 
     @classmethod
     def of(cls, boxes: Boxes) -> Shape:
         """Return the shape that consists of these boxes, at least one."""
-        dims = len(boxes[0].lo)
-        return cls(stack(boxes, dims).tobytes(), dims)
+        return cls.of_keys(stack(boxes, len(boxes[0].lo)))
+
+    @classmethod
+    def of_keys(cls, boxes: Keys) -> Shape:
+        """Return the shape that consists of these boxes."""
+        return cls(boxes.shape[2].to_bytes(DIMS, "little") + boxes.tobytes())
 
     @property
     def keys(self) -> Keys:
         """The boxes as an array, which cannot be written to."""
-        return np.frombuffer(self.raw, np.int64).reshape(-1, 2, self.dims)
+        return np.frombuffer(self, np.int64, offset=DIMS).reshape(-1, 2, self.dims)
+
+    @property
+    def dims(self) -> int:
+        """The number of attributes."""
+        return int.from_bytes(self[:DIMS], "little")
 
     @property
     def boxes(self) -> Boxes:
@@ -133,15 +144,14 @@ class Shape(NamedTuple):
 def shapes_of(boxes: Keys, counts: NDArray[np.int64]) -> list[Shape]:
     """Cut an array of boxes into shapes, each of so many boxes."""
     raw, dims = boxes.tobytes(), boxes.shape[2]
-    ends = (np.cumsum(counts) * 16 * dims).tolist()
-    return [Shape(raw[begin:end], dims) for begin, end in pairwise([0, *ends])]
+    head, ends = dims.to_bytes(DIMS, "little"), (np.cumsum(counts) * 16 * dims).tolist()
+    return [Shape(head + raw[begin:end]) for begin, end in pairwise([0, *ends])]
 
 
 def gathered(shapes: Sequence[Shape], dims: int) -> tuple[NDArray[np.int64], Keys]:
     """Return how many boxes each shape has, and all of them, one shape after another."""
-    raws = [shape.raw for shape in shapes]
-    counts = np.fromiter(map(len, raws), np.int64, len(raws)) // (16 * dims)
-    return counts, np.frombuffer(b"".join(raws), np.int64).reshape(-1, 2, dims)
+    counts = (np.fromiter(map(len, shapes), np.int64, len(shapes)) - DIMS) // (16 * dims)
+    return counts, np.frombuffer(b"".join([shape[DIMS:] for shape in shapes]), np.int64).reshape(-1, 2, dims)
 
 
 def hull(boxes: Keys) -> Keys:

@@ -9,13 +9,15 @@ Two indexes, each where it is the faster (measured in `lacuna bench pruning`):
   predicate in thousands), and in a tenth of the memory. So here lie Boolean filters that are rare enough for their
   number of boxes, and those that are more than `filters.MOST_BOXES` boxes, which have no exact ones.
 
-Both answer in order of arrival; where both have an answer, the two are merged in that order.
+Both answer in order of arrival. Where both have an answer, the two are merged in that order, by the numbers that the
+broker gave to its subscriptions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import chain
 
 import numpy as np
 
@@ -36,27 +38,33 @@ class Clients:
     """An ordered map from names to filters: disjoint boxes, or a tree where the boxes would be too many."""
 
     def __init__(
-        self, space: Space, entries: Iterable[tuple[Name, Shape]] = (), exact: dict[Name, Filter] | None = None
+        self,
+        space: Space,
+        number_of: Callable[[Name], int],
+        entries: Iterable[tuple[Name, Shape]] = (),
+        exact: dict[Name, Filter] | None = None,
     ) -> None:
-        """`entries` in order of arrival; those in `exact` are kept as trees, not as boxes."""
+        """`entries` in order of arrival; those in `exact` are kept as trees, not as boxes.
+
+        `number_of` gives each entry a number, which is higher the later it was added.
+        """
         self.exact: dict[Name, Filter] = dict(exact or {})
         """The entries that are kept as trees."""
         arrived = dict(entries)
         as_boxes = {n: shape for n, shape in arrived.items() if n not in self.exact} if self.exact else arrived
-        self._space, self._dims = space, space.dims
+        self._space, self._dims, self._number_of = space, space.dims, number_of
         self._boxes = BoxList.of(space.dims, list(as_boxes), *gathered(list(as_boxes.values()), space.dims))
         self._trees = Predicates(space, self.exact.items())
-        self._arrival = {name: k for k, name in enumerate(arrived)}
-        self._arrived = len(arrived)
 
     def __len__(self) -> int:
-        return len(self._arrival)
+        return len(self._boxes) + len(self._trees)
 
     def __contains__(self, name: Name) -> bool:
-        return name in self._arrival
+        return name in self._boxes or name in self._trees
 
     def __iter__(self) -> Iterator[Name]:
-        return iter(self._arrival)
+        names = chain(self._boxes, self._trees)
+        return iter(sorted(names, key=self._number_of)) if len(self._trees) else names
 
     def keys(self, name: Name) -> Keys:
         """The boxes of an entry as an array; none if it is kept as a tree."""
@@ -68,7 +76,7 @@ class Clients:
 
     def add(self, name: Name, boxes: Boxes, tree: Filter | None = None, exact: Filter | None = None) -> None:
         """Add an entry at the end: a filter by its boxes and its tree, or by the exact tree, if the boxes are not."""
-        if name in self._arrival:
+        if name in self:
             raise InvariantError(f"subscription {name} is added to a list that already holds it")
         kept = self.as_tree(boxes, tree, exact)
         if kept is None:
@@ -76,8 +84,6 @@ class Clients:
         else:
             self._trees.add(name, kept)
             self.exact[name] = kept
-        self._arrival[name] = self._arrived
-        self._arrived += 1
 
     def as_tree(self, boxes: Boxes, tree: Filter | None, exact: Filter | None) -> Filter | None:
         """Return the tree as which `add` keeps such an entry, or None where it keeps the boxes."""
@@ -91,7 +97,6 @@ class Clients:
 
     def remove(self, name: Name) -> None:
         """Forget an entry."""
-        del self._arrival[name]
         (self._trees if name in self._trees else self._boxes).remove(name)
         self.exact.pop(name, None)
 
@@ -102,15 +107,15 @@ class Clients:
             return which, names
         more, others = self._trees.holders(points)
         pairs = [*zip(which, names, strict=True), *zip(more, others, strict=True)]
-        pairs.sort(key=lambda pair: (pair[0], self._arrival[pair[1]]))
+        pairs.sort(key=lambda pair: (pair[0], self._number_of(pair[1])))
         return [k for k, _ in pairs], [name for _, name in pairs]
 
     def check(self) -> None:
         """Raise `InvariantError` unless every entry is in exactly one of the indexes, in order."""
         self._boxes.check()
         self._trees.check(self.exact)
-        parts = [*self._boxes, *self._trees]
-        if len(parts) != len(self._arrival) or set(parts) != self._arrival.keys():
-            raise InvariantError("an entry of the clients is in no index, or in two")
-        if sorted(self._arrival.values()) != list(self._arrival.values()):
+        if any(name in self._trees for name in self._boxes):
+            raise InvariantError("an entry of the clients is in two indexes")
+        numbers = list(map(self._number_of, self._boxes))
+        if sorted(numbers) != numbers:
             raise InvariantError("the clients' entries are not in order of arrival")

@@ -26,7 +26,9 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from itertools import islice, takewhile
+from struct import Struct
 from typing import NamedTuple
 
 from state.errors import InvariantError
@@ -56,6 +58,54 @@ class Standing(NamedTuple):
 
     stamp: Stamp
     expires: int | None
+
+
+_STANDING = Struct("<qqqqB")
+_NONE = -(2**63)
+"""Stands for "no revision" and "never ends" among whole numbers."""
+
+
+def _packed(standing: Standing) -> bytes:
+    (rev, time, rank, offset), expires = standing
+    numbers = (_NONE if rev is None else rev, time, offset, _NONE if expires is None else expires)
+    return _STANDING.pack(*numbers, rank)
+
+
+def _unpacked(packed: bytes) -> Standing:
+    rev, time, offset, expires, rank = _STANDING.unpack(packed)
+    stamp = Stamp(None if rev == _NONE else rev, time, rank, offset)
+    return Standing(stamp, None if expires == _NONE else expires)
+
+
+class Standings(MutableMapping[Name, Standing]):
+    """What stands, by name. Each is kept as bytes: there are millions, and as objects one takes four times as much."""
+
+    def __init__(self, standing: Mapping[Name, Standing] | Iterable[tuple[Name, Standing]] = ()) -> None:
+        pairs = standing.items() if isinstance(standing, Mapping) else standing
+        self._packed = {name: _packed(one) for name, one in pairs}
+
+    def __getitem__(self, name: Name) -> Standing:
+        return _unpacked(self._packed[name])
+
+    def __setitem__(self, name: Name, standing: Standing) -> None:
+        self._packed[name] = _packed(standing)
+
+    def __delitem__(self, name: Name) -> None:
+        del self._packed[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._packed
+
+    def __iter__(self) -> Iterator[Name]:
+        return iter(self._packed)
+
+    def __len__(self) -> int:
+        return len(self._packed)
+
+    def passing(self) -> list[tuple[int, Name]]:
+        """Return the moments at which some end, with their names."""
+        ends = ((_STANDING.unpack(packed)[3], name) for name, packed in self._packed.items())
+        return [(moment, name) for moment, name in ends if moment != _NONE]
 
 
 class Ended(NamedTuple):
@@ -104,7 +154,7 @@ class Ledger:
     def __init__(self, remember: int = DAY, limits: Limits | None = None) -> None:
         self.remember, self.limits = remember, limits or Limits()
         self._counts: Counter[str] = Counter()  # standing subscriptions by client
-        self.standing: dict[Name, Standing] = {}
+        self.standing = Standings()
         self.ended: dict[Name, Ended] = {}  # in order of arrival, so that forgetting looks at the front only
         self._ends: list[tuple[int, Name]] = []  # a heap; may name subscriptions that were renewed since
 
@@ -118,7 +168,9 @@ class Ledger:
     def _known(self, name: Name, now: int) -> Standing | Ended | None:
         """Return the last event about a subscription, unless it need not be remembered any more."""
         ended = self.ended.get(name)
-        return self.standing.get(name) if ended is None or self._is_past(ended, now) else ended
+        if ended is not None and not self._is_past(ended, now):
+            return ended
+        return self.standing.get(name)
 
     def _is_past(self, ended: Ended, now: int) -> bool:
         return ended.arrived + self.remember <= now
@@ -174,7 +226,8 @@ class Ledger:
 
     def _end(self, name: Name, stamp: Stamp, arrived: int) -> None:
         """Remember an end. Arrivals of different channels may be out of order; what is remembered is not."""
-        if self.standing.pop(name, None) is not None:
+        if name in self.standing:
+            del self.standing[name]
             self._uncount(name.client)
         self.ended.pop(name, None)
         last = next(reversed(self.ended.values()), None)
@@ -209,8 +262,10 @@ class Ledger:
 
     def is_over(self, name: Name, now: int) -> bool:
         """Return whether a subscription that stands has come to the end of its time to live."""
-        standing = self.standing.get(name)
-        return standing is not None and standing.expires is not None and standing.expires <= now
+        if name not in self.standing:
+            return False
+        expires = self.standing[name].expires
+        return expires is not None and expires <= now
 
     @property
     def next_expiry(self) -> int | None:
@@ -233,8 +288,7 @@ class Ledger:
         return min(moments, default=None)
 
     def _stands(self, moment: int, name: Name) -> bool:
-        standing = self.standing.get(name)
-        return standing is not None and standing.expires == moment
+        return name in self.standing and self.standing[name].expires == moment
 
     def is_due(self, now: int) -> bool:
         """Return whether there is anything to end or to forget at this moment."""
@@ -250,14 +304,16 @@ class Ledger:
         }
         self.restore(standing, {name: Ended(_later_by(e.stamp, by), e.arrived + by) for name, e in self.ended.items()})
 
-    def restore(self, standing: dict[Name, Standing], ended: dict[Name, Ended]) -> None:
+    def restore(
+        self, standing: Mapping[Name, Standing] | Iterable[tuple[Name, Standing]], ended: dict[Name, Ended]
+    ) -> None:
         """Take over what another ledger held."""
-        self.standing, self.ended = standing, ended
-        self._counts = Counter(name.client for name in standing)
+        self.standing, self.ended = Standings(standing), ended
+        self._counts = Counter(name.client for name in self.standing)
         self._ends = self._moments()
 
     def _moments(self) -> list[tuple[int, Name]]:
-        ends = [(s.expires, name) for name, s in self.standing.items() if s.expires is not None]
+        ends = self.standing.passing()
         heapq.heapify(ends)
         return ends
 
@@ -271,6 +327,6 @@ class Ledger:
         arrived = [e.arrived for e in self.ended.values()]
         if arrived != sorted(arrived):
             raise InvariantError("ended subscriptions are not in the order in which that arrived")
-        missing = {(s.expires, n) for n, s in self.standing.items() if s.expires is not None} - set(self._ends)
+        missing = set(self.standing.passing()) - set(self._ends)
         if missing:
             raise InvariantError(f"subscriptions with a time to live will never end: {sorted(missing)[:3]}")

@@ -60,7 +60,7 @@ class Broker:
         """Subscriptions that expired, and ends that were forgotten, since the last snapshot (`storage.store`)."""
         self.ledger = Ledger(self.setup.remember, self.setup.limits)
         self.subscriptions = Subscriptions()
-        self.clients = Clients(self.setup.space)
+        self.clients = Clients(self.setup.space, self.subscriptions.number)
         self.links: dict[str, Link] = {link: build(setup) for link, setup in setups.items() if link != LOCAL}
 
     # inputs

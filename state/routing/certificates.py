@@ -28,8 +28,6 @@ class Passive:
     shape: Shape
     origin: str
     coverers: tuple[Name, ...]
-    serial: int = 0
-    """Its place in the order in which subscriptions were certified."""
 
     @property
     def boxes(self) -> Boxes:
@@ -63,7 +61,6 @@ class Certificates:
         self.leaving = leaving or {}
         self._leaning: dict[Name, dict[Name, None]] = {}
         self._left: dict[Name, None] = {}
-        self._serial = 0
         for name, entry in passive:
             self._enter(name, entry)
 
@@ -73,8 +70,6 @@ class Certificates:
 
     def _enter(self, name: Name, entry: Passive) -> None:
         self.passive[name] = entry
-        entry.serial = self._serial
-        self._serial += 1
         for coverer in entry.coverers:
             if not self._waits(name, coverer):
                 self._leaning.setdefault(coverer, {})[name] = None

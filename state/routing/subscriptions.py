@@ -31,7 +31,7 @@ LEVEL = 1
 class Subscription:
     """One shape of a subscription, as it was accepted. It never changes, but may be packed."""
 
-    __slots__ = ("_is_packed", "_shape", "_tree", "exact", "name", "number", "origin", "where")
+    __slots__ = ("_shape", "_tree", "exact", "name", "number", "origin", "where")
 
     def __init__(
         self,
@@ -44,13 +44,13 @@ class Subscription:
         where: bytes | None = None,
     ) -> None:
         self.number, self.name, self.origin, self.exact, self.where = number, name, origin, exact, where
-        self._shape, self._is_packed = shape, False
+        self._shape: Shape | bytes = shape
         self._tree: Filter | bytes | None = tree
 
     @property
     def shape(self) -> Shape:
         """The disjoint boxes that travel, as bytes."""
-        return Shape(decompress(self._shape.raw), self._shape.dims) if self._is_packed else self._shape
+        return self._shape if isinstance(self._shape, Shape) else Shape(decompress(self._shape))
 
     @property
     def boxes(self) -> Boxes:
@@ -60,13 +60,13 @@ class Subscription:
     @property
     def tree(self) -> Filter | None:
         """The Boolean filter that the boxes are, if it is more than a conjunction of ranges."""
-        return unpack_tree(decompress(self._tree), self._shape.dims) if isinstance(self._tree, bytes) else self._tree
+        return unpack_tree(decompress(self._tree), self.shape.dims) if isinstance(self._tree, bytes) else self._tree
 
     def pack(self) -> None:
         """Compress the shape from now on. O(boxes and predicates)."""
-        if self._is_packed:
+        if not isinstance(self._shape, Shape):
             return
-        self._shape, self._is_packed = Shape(compress(self._shape.raw, LEVEL), self._shape.dims), True
+        self._shape = compress(self._shape, LEVEL)
         if self._tree is not None and not isinstance(self._tree, bytes):
             self._tree = compress(pack_tree(self._tree), LEVEL)
 
@@ -88,6 +88,10 @@ class Subscriptions:
 
     def __getitem__(self, name: Name) -> Subscription:
         return self._rows[name]
+
+    def number(self, name: Name) -> int:
+        """Return the number of a subscription."""
+        return self._rows[name].number
 
     def add(self, subscription: Subscription) -> None:
         """Add a shape behind all others; an earlier one of the same name goes."""

@@ -419,10 +419,12 @@ class Told:
         decision = self._gone("withhold", name, entry.origin, Reason.COVERED_ANEW, entry.boxes, verdict.coverers)
         return replace(decision, nodes=verdict.nodes, bound=verdict.bound)
 
-    def _largest_first(self, name: Name) -> tuple[float, int]:
-        """The order in which those who wait are decided again: the largest first, the earliest where equal."""
-        entry = self.passive[name]
-        return -volume(self.space, entry.boxes), entry.serial
+    def _largest_first(self, name: Name) -> float:
+        """The order in which those who wait are decided again: the largest first, the earliest where equal.
+
+        The earliest is the first that waits (`certificates`), and `nsmallest` keeps the order of equal ones.
+        """
+        return -volume(self.space, self.passive[name].boxes)
 
     def _returns(self, name: Name) -> bool:
         """Return whether what is told now under this name contains what is leaving, which then need not leave."""

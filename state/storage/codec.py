@@ -42,6 +42,7 @@ from state.routing.link import Link, Setup
 from state.routing.rangetold import grid_of
 from state.routing.subscriptions import Subscription, Subscriptions
 from state.routing.told import Sweep, ToldDump
+from state.space import Keys, Space
 from state.storage.columns import (
     Ints,
     Texts,
@@ -60,10 +61,11 @@ from state.storage.columns import (
     texts,
     words,
 )
+from state.storage.ends import coded, decoded
 from state.storage.sealed import Migrations, damaged, seal, unseal
 from state.strategies.base import Dump
 
-VERSION = 2
+VERSION = 3
 
 
 def _without_leaving(payload: bytes) -> bytes:
@@ -71,7 +73,11 @@ def _without_leaving(payload: bytes) -> bytes:
     return msgspec.msgpack.encode([*msgspec.msgpack.decode(payload), [], []])
 
 
-MIGRATIONS: dict[str, Migrations] = {"subscriptions": {1: bytes}, "ledger": {1: bytes}, "link": {1: _without_leaving}}
+MIGRATIONS: dict[str, Migrations] = {
+    "subscriptions": {1: bytes, 2: bytes},  # all boxes were stored as such: what came later has defaults
+    "ledger": {1: bytes, 2: bytes},
+    "link": {1: _without_leaving, 2: bytes},
+}
 SUBSCRIPTIONS, LEDGER = ".subscriptions", ".ledger"
 
 NONE = -(2**63)
@@ -95,8 +101,19 @@ class StoredTrees(msgspec.Struct, array_like=True):
     trees: bytes
 
 
+class StoredEnds(msgspec.Struct, array_like=True, frozen=True):
+    """The boxes of Boolean filters, by their trees (`ends`): how many each filter has, their codes, and other ends."""
+
+    counts: bytes = b""
+    codes: bytes = b""
+    others: bytes = b""
+
+
 class StoredSubscriptions(msgspec.Struct, array_like=True):
-    """The subscriptions of a broker, in order, and the configuration that everything was stored for."""
+    """The subscriptions of a broker, in order, and the configuration that everything was stored for.
+
+    `boxes` are those of filters that are no trees, or, where nothing is in `ends`, all.
+    """
 
     setup: str
     numbers: bytes
@@ -108,6 +125,7 @@ class StoredSubscriptions(msgspec.Struct, array_like=True):
     exact: StoredTrees
     with_where: bytes
     where: Texts
+    ends: StoredEnds = StoredEnds()
 
 
 class StoredStamps(msgspec.Struct, array_like=True):
@@ -177,7 +195,7 @@ def encode(broker: Broker) -> dict[str, bytes]:
     setups = {LOCAL: broker.setup} | {name: link.setup for name, link in broker.links.items()}
     rows = list(broker.subscriptions)
     stored = (
-        _store_subscriptions(rows, describe(setups), broker.setup.space.dims),
+        _store_subscriptions(rows, describe(setups), broker.setup.space),
         _store_ledger(broker.ledger, [row.name for row in rows if row.origin == LOCAL]),
         *(_store_link(link, broker.subscriptions) for link in broker.links.values()),
     )
@@ -264,8 +282,9 @@ def uncollected() -> Iterator[None]:
 # Subscriptions
 
 
-def _store_subscriptions(rows: Sequence[Subscription], setup: str, dims: int) -> StoredSubscriptions:
-    counts, boxes = gathered([row.shape for row in rows], dims)
+def _store_subscriptions(rows: Sequence[Subscription], setup: str, space: Space) -> StoredSubscriptions:
+    dims, trees = space.dims, _store_trees([row.tree for row in rows])
+    counts, boxes = gathered([row.shape for row in rows if row.tree is None], dims)
     asked = [(k, row.where) for k, row in enumerate(rows) if row.where is not None]
     return StoredSubscriptions(
         setup,
@@ -274,17 +293,24 @@ def _store_subscriptions(rows: Sequence[Subscription], setup: str, dims: int) ->
         words(row.origin for row in rows),
         numbers(counts),
         [numbers(boxes[:, end, i]) for i in range(dims) for end in (0, 1)],
-        _store_trees([row.tree for row in rows]),
+        trees,
         _store_trees([row.exact for row in rows]),
         series(column(k for k, _ in asked)),
         blobs([where for _, where in asked]),
+        _store_ends([row.shape for row in rows if row.tree is not None], trees, space),
     )
+
+
+def _store_ends(shapes: Sequence[Shape], trees: StoredTrees, space: Space) -> StoredEnds:
+    counts, boxes = gathered(shapes, space.dims)
+    codes, others = coded(boxes, counts, from_numbers(trees.trees), from_numbers(trees.lengths), np.array(space.domain))
+    return StoredEnds(numbers(counts), numbers(codes), numbers(others))
 
 
 def _restore_subscriptions(broker: Broker, part: StoredSubscriptions, setups: Mapping[str, Setup]) -> None:
     if part.setup != describe(setups):
         raise other_configuration(f"the state of the broker {broker.name}", part.setup, describe(setups))
-    rows = _rows(part, broker.setup.space.dims)
+    rows = _rows(part, broker.setup.space)
     for row in rows:
         if row.origin != LOCAL and row.origin not in broker.links:
             raise ValueError(f"there is no link to {row.origin}")
@@ -295,13 +321,13 @@ def _restore_subscriptions(broker: Broker, part: StoredSubscriptions, setups: Ma
     _restore_clients(broker)
 
 
-def _rows(part: StoredSubscriptions, dims: int) -> list[Subscription]:
-    names = _from_names(part.names)
+def _rows(part: StoredSubscriptions, space: Space) -> list[Subscription]:
+    names, dims = _from_names(part.names), space.dims
     columns = (
         from_series(part.numbers).tolist(),
         names,
         from_words(part.origins),
-        _from_boxes(part, dims),
+        _from_boxes(part, space, len(names)),
         _from_trees(part.trees, len(names), dims),
         _from_trees(part.exact, len(names), dims),
         _spread(from_blobs(part.where), from_series(part.with_where), len(names)),
@@ -309,11 +335,28 @@ def _rows(part: StoredSubscriptions, dims: int) -> list[Subscription]:
     return [Subscription(*row) for row in zip(*columns, strict=True)]
 
 
-def _from_boxes(part: StoredSubscriptions, dims: int) -> list[Shape]:
-    if len(part.boxes) != 2 * dims:
+def _from_boxes(part: StoredSubscriptions, space: Space, size: int) -> list[Shape]:
+    if len(part.boxes) != 2 * space.dims:
         raise ValueError("columns of boxes are missing")
     ends = np.stack([from_numbers(ends) for ends in part.boxes], axis=1)
-    boxes, counts = ends.reshape(-1, dims, 2).swapaxes(1, 2), from_numbers(part.box_counts)
+    plain = _shapes(ends.reshape(-1, space.dims, 2).swapaxes(1, 2), from_numbers(part.box_counts))
+    if not part.ends.codes:
+        return plain
+    shapes, boolean = _from_ends(part.ends, part.trees, space), set(from_series(part.trees.positions).tolist())
+    if len(boolean) != len(shapes) or len(plain) + len(shapes) != size:
+        raise ValueError(f"{len(plain)} and {len(shapes)} shapes do not belong to {size} subscriptions")
+    others, theirs = iter(plain), iter(shapes)
+    return [next(theirs if k in boolean else others) for k in range(size)]
+
+
+def _from_ends(stored: StoredEnds, trees: StoredTrees, space: Space) -> list[Shape]:
+    counts, codes = from_numbers(stored.counts), from_numbers(stored.codes).reshape(-1, 2, space.dims)
+    packed = from_numbers(trees.trees), from_numbers(trees.lengths)
+    return _shapes(decoded(codes, from_numbers(stored.others), counts, *packed, np.array(space.domain)), counts)
+
+
+def _shapes(boxes: Keys, counts: Ints) -> list[Shape]:
+    """Cut boxes into shapes. Raises `ValueError` if one is empty, or there are not as many as counted."""
     if (boxes[:, 0] >= boxes[:, 1]).any():
         raise ValueError("a box is empty")
     if counts.sum() != len(boxes) or (counts < 1).any():
@@ -327,7 +370,8 @@ def _restore_clients(broker: Broker) -> None:
     boolean = [row for row in rows if row.tree is not None or row.exact is not None]
     chosen = ((row.name, broker.clients.as_tree(row.boxes, row.tree, row.exact)) for row in boolean)
     trees = {name: tree for name, tree in chosen if tree is not None}
-    broker.clients = Clients(space, [(row.name, row.shape) for row in rows], trees)
+    entries = [(row.name, row.shape) for row in rows]
+    broker.clients = Clients(space, broker.subscriptions.number, entries, trees)
 
 
 def _store_names(names: Sequence[Name]) -> Names:
@@ -380,11 +424,11 @@ def _store_ledger(ledger: Ledger, clients: Sequence[Name]) -> StoredLedger:
 
 def _restore_ledger(broker: Broker, part: StoredLedger) -> None:
     expires = (None if moment == NONE else moment for moment in from_series(part.expires).tolist())
-    standing = [Standing(*row) for row in zip(_from_stamps(part.standing), expires, strict=True)]
+    standing = (Standing(*row) for row in zip(_from_stamps(part.standing), expires, strict=True))
     arrived = from_series(part.arrived).tolist()
     ended = [Ended(*row) for row in zip(_from_stamps(part.ended), arrived, strict=True)]
     broker.ledger.restore(
-        dict(zip(broker.clients, standing, strict=True)), dict(zip(_from_names(part.names), ended, strict=True))
+        zip(broker.clients, standing, strict=True), dict(zip(_from_names(part.names), ended, strict=True))
     )
     broker.ledger.check()
 
@@ -453,12 +497,23 @@ def _restore_link(broker: Broker, link: Link, part: StoredLink) -> None:
     told = [*active, *leaving]
     positions = inside(from_numbers(part.coverers), len(told)).tolist()
     cuts = spans(from_numbers(part.coverer_counts), len(positions))
-    coverers = [tuple(told[k] for k in positions[begin:end]) for begin, end in cuts]
+    coverers = _certificates(told, positions, cuts)
     sweeping = {active[sweep.position]: Sweep(sweep.looked, sweep.cause, sweep.hop) for sweep in part.sweeping}
     kept = _from_dump(part.told, ranges)
     link.told.restore(ToldDump(active, passive, coverers, kept, leaving, sweeping), broker.subscriptions)
     origin = link.setup.link
     link.heard.restore((row for row in broker.subscriptions if row.origin == origin), _from_dump(part.heard, ranges))
+
+
+def _certificates(
+    told: Sequence[Name], positions: Sequence[int], cuts: Sequence[tuple[int, int]]
+) -> list[tuple[Name, ...]]:
+    """Return the coverers of each passive subscription. Most have one, which others have too: they share a tuple."""
+    alone = [(name,) for name in told]
+    return [
+        alone[positions[begin]] if end - begin == 1 else tuple(told[k] for k in positions[begin:end])
+        for begin, end in cuts
+    ]
 
 
 def _store_dump(dump: Dump, ranges: bool) -> StoredDump:

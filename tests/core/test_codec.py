@@ -18,12 +18,14 @@ from producers.workloads import Workload
 from state.config import Config, parse
 from state.errors import StateError
 from state.filters.pruning import Pruning
+from state.geometry.boxes import gathered
 from state.protocol.commands import Override
 from state.protocol.messages import LOCAL
 from state.routing.broker import Broker
 from state.routing.region import Region
 from state.storage import codec
 from state.storage.codec import (
+    MIGRATIONS,
     VERSION,
     Names,
     StoredLedger,
@@ -34,6 +36,7 @@ from state.storage.codec import (
     encode,
 )
 from state.storage.columns import from_numbers, from_series, from_texts, from_words, numbers, series, texts, words
+from state.storage.ends import coded, decoded
 from state.storage.sealed import MAGIC, compress, seal, unseal
 from state.strategies import Spec
 from tests.core.histories import STRATEGY_TABLES, config_text, configs, events
@@ -383,3 +386,51 @@ def test_state_that_contradicts_itself_is_refused(what: str) -> None:
     assert broken != stored[part]
     with pytest.raises(StateError, match=rf"{part} is damaged.*Remedy"):
         decode(stored | {part: broken}, "b0", SMALL_SETUPS)
+
+
+# Boxes by the predicates of their trees
+
+
+def test_boxes_of_trees_are_stored_by_their_predicates() -> None:
+    """Ends of predicates and of the domain have codes; an end that boxes were rounded to is listed."""
+    domain = np.array([[0, 0], [100, 100]])
+    trees = np.array([-5, 0, 10, 20, 1, 30, 40, 0, 5, 6])  # AND of two, then a predicate alone
+    boxes = np.array([[[10, 30], [20, 40]], [[10, 0], [20, 99]], [[5, 0], [6, 100]]])
+    counts, lengths = np.array([2, 1]), np.array([7, 3])
+    codes, others = coded(boxes, counts, trees, lengths, domain)
+    assert codes.tolist() == [[[1, 3], [2, 4]], [[1, 0], [2, -1]], [[1, 0], [2, 0]]]
+    assert others.tolist() == [99]
+    assert (decoded(codes, others, counts, trees, lengths, domain) == boxes).all()
+
+
+@pytest.mark.parametrize(
+    ("codes", "others", "counts"),
+    [
+        ([[[5], [0]]], [], [1]),
+        ([[[-2], [0]]], [], [1]),
+        ([[[-1], [0]]], [], [1]),
+        ([[[0], [0]]], [7], [1]),
+        ([[[0], [0]]], [], [2]),
+    ],
+)
+def test_codes_that_do_not_fit_are_refused(codes: list[Any], others: list[int], counts: list[int]) -> None:
+    tree, domain = np.array([0, 5, 6]), np.array([[0], [9]])
+    with pytest.raises(ValueError, match="box"):
+        decoded(np.array(codes), np.array(others, np.int64), np.array(counts), tree, np.array([3]), domain)
+
+
+def test_a_broker_of_version_2_is_read() -> None:
+    """It had the boxes of Boolean filters among all others."""
+    given = ({"where": "x > 5 AND y < 7"}, {"where": "x = 5 OR y > 3 AND z < 2"}, {"where": {"x": [1, 2]}})
+    broker = subscribes(parse(THREE_INTS), *given)
+    parts = encode(broker)
+    key, links = "a/.subscriptions", setups_of(parse(THREE_INTS))["a"]
+    part = unseal(parts[key], StoredSubscriptions, VERSION, MIGRATIONS["subscriptions"], key)
+    counts, boxes = gathered([row.shape for row in broker.subscriptions], 3)
+    part.box_counts, part.boxes = numbers(counts), [numbers(boxes[:, end, i]) for i in range(3) for end in (0, 1)]
+    before = msgspec.msgpack.decode(msgspec.msgpack.encode(part))[:-1]
+    earlier = {name: MAGIC + bytes([2]) + value[len(MAGIC) + 1 :] for name, value in parts.items()}
+    restored = decode(earlier | {key: seal(before, 2)}, "a", links)
+    restored.version = broker.version
+    assert fields(restored) == fields(broker)
+    assert encode(restored) == parts

@@ -81,7 +81,8 @@ def test_a_name_is_added_once() -> None:
 @settings(max_examples=60)
 @given(st.data())
 def test_clients_are_matched_in_order_of_arrival_whatever_index_they_are_in(data: st.DataObject) -> None:
-    clients, kept = Clients(SPACE), dict[Name, Filter]()
+    arrived = dict[Name, int]()
+    clients, kept = Clients(SPACE, arrived.__getitem__), dict[Name, Filter]()
     for number in range(data.draw(st.integers(1, 12))):
         if kept and data.draw(st.integers(0, 3)) == 0:
             gone = data.draw(st.sampled_from(list(kept)))
@@ -89,11 +90,11 @@ def test_clients_are_matched_in_order_of_arrival_whatever_index_they_are_in(data
             del kept[gone]
             continue
         tree = data.draw(real)
-        kept[name(number)] = tree
+        kept[name(number)], arrived[name(number)] = tree, number
         given = data.draw(st.sampled_from([(None, None), (tree, None), (tree, tree)]))
         clients.add(name(number), boxes_of(tree, SPACE) or (), *given)
         clients.check()
-    again = Clients(SPACE, [(n, Shape(clients.keys(n).tobytes(), DIMS)) for n in clients], clients.exact)
+    again = Clients(SPACE, arrived.__getitem__, [(n, Shape.of_keys(clients.keys(n))) for n in clients], clients.exact)
     for one in (clients, again):
         assert list(one) == list(kept)
         assert list(zip(*one.holders(GRID), strict=True)) == expected(kept)
@@ -103,7 +104,7 @@ def test_clients_are_matched_in_order_of_arrival_whatever_index_they_are_in(data
 def test_rare_filters_lie_among_predicates_others_as_boxes() -> None:
     """One value in ten thousand is rare; half a domain is not."""
     wide = Space((Attribute("a", "int", 0, 9_999), Attribute("b", "int", 0, 9_999)))
-    clients = Clients(wide)
+    clients = Clients(wide, [name(0), name(1)].index)
     for number, side in enumerate((1, 5_000)):
         tree = And((Leaf(0, 7, 7 + side), Or((Leaf(1, 0, 10), Leaf(1, 100, 110)))))
         clients.add(name(number), boxes_of(tree, wide) or (), tree)
