@@ -285,6 +285,7 @@ def _summary(config: Config, simulation: Simulation, seconds: float) -> Row:
         "false_positives": counts["false_positives"],
         "rejects": rejects.total(),
         "rejects_by_rule": dict(rejects.most_common()),
+        "table_entries": sum(broker.sizes(link)["heard"] for broker in brokers for link in broker.links),
         "cancelled_in_vain": simulation.record.in_vain,
         "state_bytes": sum(sizes),
         "state_bytes_max": max(sizes),

@@ -64,8 +64,9 @@ class Uniform:
 
     widest = 0.2
 
-    def __init__(self, chance: np.random.Generator, dims: int) -> None:
+    def __init__(self, chance: np.random.Generator, dims: int, widest: float | None = None) -> None:
         self._chance, self._dims = chance, dims
+        self.widest = self.widest if widest is None else widest
 
     def lows(self, n: int) -> Fractions:
         return np.asarray(self._chance.random((n, self._dims)) * (1 - self.widest))
@@ -78,12 +79,15 @@ class Uniform:
 
 
 class Zipf:
-    """Low ends and points Zipfian over permuted places, sizes uniform up to the end of the domain."""
+    """Low ends and points Zipfian over permuted places, sizes uniform up to `widest` or the end of the domain."""
 
-    def __init__(self, chance: np.random.Generator, dims: int) -> None:
+    def __init__(
+        self, chance: np.random.Generator, dims: int, widest: float | None = None, exponent: float = ZIPF
+    ) -> None:
         self._chance = chance
+        self._most = PLACES if widest is None else widest * (PLACES - 1)
         self._places = [chance.permutation(PLACES) for _ in range(dims)]
-        weights = 1 / np.arange(1, PLACES + 1) ** ZIPF
+        weights = 1 / np.arange(1, PLACES + 1) ** exponent
         self._weights = weights / weights.sum()
 
     def _draw(self, n: int) -> NDArray[np.int64]:
@@ -94,7 +98,7 @@ class Zipf:
         return self._draw(n) / (PLACES - 1)
 
     def sizes(self, lows: Fractions) -> Fractions:
-        room = (PLACES - 1) - np.rint(lows * (PLACES - 1))
+        room = np.minimum((PLACES - 1) - np.rint(lows * (PLACES - 1)), self._most)
         return np.asarray(np.floor(self._chance.random(lows.shape) * room) / (PLACES - 1))
 
     def points(self, n: int) -> Fractions:
@@ -107,8 +111,8 @@ class Clustered(Uniform):
     widest = 0.1
     spread = 0.05
 
-    def __init__(self, chance: np.random.Generator, dims: int) -> None:
-        super().__init__(chance, dims)
+    def __init__(self, chance: np.random.Generator, dims: int, widest: float | None = None) -> None:
+        super().__init__(chance, dims, widest)
         self._spots = chance.random((HOT_SPOTS, dims))
 
     def _around(self, n: int) -> Fractions:
@@ -166,17 +170,32 @@ def _between(low: float, high: float, fraction: float) -> float:
 
 @dataclass(frozen=True)
 class Workload:
-    """A named workload of a given size; `cancelled` is the share of subscriptions that are cancelled again."""
+    """A named workload of a given size.
+
+    `cancelled` is the share of subscriptions that are cancelled again. `zipf` is the exponent of the workload of that
+    name, `widest` the longest range as a share of the domain, `attributes` how many attributes a subscription names.
+    """
 
     name: str
     subscriptions: int = 1000
     publications: int = 5000
     cancelled: float | None = None
     seed: int = 1
+    zipf: float | None = None
+    widest: float | None = None
+    attributes: int | None = None
 
     def __post_init__(self) -> None:
         if self.seed < 0:
             raise ConfigError("seed", self.seed, "a seed is not negative", "give another one")
+        if self.zipf is not None and self.name != "zipf":
+            raise ConfigError(
+                "zipf", self.zipf, f"the workload {self.name} is not Zipfian", "leave it out, or take zipf"
+            )
+        if self.name == "auctions" and (self.widest is not None or self.attributes is not None):
+            raise ConfigError(
+                self.name, None, "its filters have a form of their own", "leave out widest and attributes"
+            )
 
     @property
     def total(self) -> int:
@@ -191,16 +210,28 @@ class Workload:
     def events(self, config: Config) -> Iterator[Event]:
         """The events, in order, as lines of an events file."""
         chance = np.random.default_rng(self.seed)
-        shape = WORKLOADS[self.name][0](chance, config.space.dims)
-        if isinstance(shape, Auctions):
-            check_space(config.space)
+        shape = self._shape(config.space, chance)
         subscribes = list(self._subscribes(config, shape, chance))
         changes = self._with_cancellations(subscribes, chance)
         publishes = self._publishes(config, shape, chance)
         return _mixed(changes, publishes, chance) if self.name == "churn" else _chained(changes, publishes)
 
+    def _shape(self, space: Space, chance: np.random.Generator) -> Shape | Auctions:
+        if self.attributes is not None and not 1 <= self.attributes <= space.dims:
+            rule = f"a subscription names 1 to {space.dims} attributes in this space"
+            raise ConfigError("attributes", self.attributes, rule, "give another number")
+        chosen = WORKLOADS[self.name][0]
+        if issubclass(chosen, Auctions):
+            check_space(space)
+            return chosen(chance)
+        if issubclass(chosen, Zipf):
+            return chosen(chance, space.dims, self.widest, ZIPF if self.zipf is None else self.zipf)
+        return chosen(chance, space.dims, self.widest)
+
     def _subscribes(self, config: Config, shape: Shape | Auctions, chance: np.random.Generator) -> Iterator[Event]:
         where = _wheres(config.space, shape, self.subscriptions, chance)
+        if self.attributes is not None:
+            where = _named(where, self.attributes, chance)
         clients = max(1, self.subscriptions // SUBSCRIPTIONS_PER_CLIENT)
         brokers = config.overlay.brokers
         homes = chance.integers(len(brokers), size=clients)
@@ -242,6 +273,18 @@ def _wheres(space: Space, shape: Shape | Auctions, n: int, chance: np.random.Gen
     lows = shape.lows(n)
     sizes = shape.sizes(lows)
     return lambda k: _where(space, lows[k], sizes[k], chance)
+
+
+def _named(where: Callable[[int], Event | str], count: int, chance: np.random.Generator) -> Callable[[int], Event]:
+    """The same filter with so many of its attributes, chosen at random."""
+
+    def some(k: int) -> Event:
+        whole = where(k)
+        assert isinstance(whole, dict)
+        kept = set(chance.permutation(len(whole))[:count].tolist())
+        return {name: ends for i, (name, ends) in enumerate(whole.items()) if i in kept}
+
+    return some
 
 
 def _points(space: Space, shape: Shape | Auctions, n: int) -> Callable[[int], Event]:

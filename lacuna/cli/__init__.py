@@ -62,6 +62,7 @@ GROUPS = {
             (
                 "lacuna produce zipf --subscriptions 10000 --publications 20000 --out zipf.jsonl",
                 "lacuna produce uniform --rate 500",
+                "lacuna produce zipf --zipf 1 --attributes 2 --widest 0.1 --cancelled 0.5 --out papers.jsonl",
             ),
         ),
     },
@@ -168,6 +169,14 @@ GROUPS = {
             (
                 "lacuna simulate events.jsonl --out out",
                 "lacuna simulate zipf.jsonl --strategy '{name = \"negative-approx\", k = 50}' --json",
+            ),
+        ),
+        "compare": Command(
+            "lacuna.cli.compare",
+            "strategies beside each other on your own events: a table, plots, a page to share",
+            (
+                "lacuna compare --strategies flood,cover,auto events.jsonl",
+                "lacuna compare --strategies auto,mics --mapping quakes.toml --html report.html cities.csv quakes.csv",
             ),
         ),
         "fit": Command(

@@ -12,7 +12,18 @@ from typing import Any
 from access.topics import require_topics
 from lacuna.cli.config_file import read_config
 from lacuna.cli.console import show_summary
-from lacuna.cli.options import Args, Parser, add_config, add_deadline, add_json, count, positive, share, show_lines
+from lacuna.cli.options import (
+    Args,
+    Parser,
+    add_config,
+    add_deadline,
+    add_json,
+    amount,
+    count,
+    positive,
+    share,
+    show_lines,
+)
 from lacuna.cli.progress import counted
 from producers.produce import produce_to_kafka
 from producers.workloads import WORKLOADS, Workload
@@ -43,6 +54,23 @@ def declare(command: Parser) -> None:
         metavar="SHARE",
         help="share of the subscriptions cancelled again, 0 to 1 (default: 0.2, for churn 0.9)",
     )
+    command.add_argument(
+        "--zipf", type=amount, default=None, metavar="S", help="the exponent of the workload zipf (default: 0.5)"
+    )
+    command.add_argument(
+        "--widest",
+        type=share,
+        default=None,
+        metavar="SHARE",
+        help="the longest range, as a share of the domain (default: by the workload, see docs/compare.md)",
+    )
+    command.add_argument(
+        "--attributes",
+        type=count,
+        default=None,
+        metavar="N",
+        help="how many attributes a subscription names, chosen at random (default: all)",
+    )
     add_deadline(command)
     add_json(command, "print the summary as one JSON object")
 
@@ -50,7 +78,16 @@ def declare(command: Parser) -> None:
 def run(args: Args) -> int:
     """Produce the workload and show how much it was."""
     config = read_config(args.config)
-    workload = Workload(args.workload, args.subscriptions, args.publications, args.cancelled, args.seed)
+    workload = Workload(
+        args.workload,
+        args.subscriptions,
+        args.publications,
+        args.cancelled,
+        args.seed,
+        args.zipf,
+        args.widest,
+        args.attributes,
+    )
     if args.out is not None and args.rate is not None:
         raise ConfigError("--rate", args.rate, "a file has no rate", "leave out --rate, or --out to send into Kafka")
     summary: dict[str, Any] = {"workload": args.workload, "seed": args.seed}

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -153,3 +156,35 @@ def test_auctions_are_of_three_classes_and_ask_for_what_is_popular() -> None:
     by_title = {point["title"]: point["author"] for point in auctions.points(2000)}
     assert all(by_title[p["title"]] == p["author"] for p in auctions.points(500) if p["title"] in by_title)
     assert max(by_title.values()) < AUTHORS  # type: ignore[type-var, operator]
+
+
+def test_parameters_of_the_papers() -> None:
+    """Fewer attributes named, shorter ranges, more skew; what is not given leaves a seed's events as they were."""
+    config = config_for("zipf")
+    plain = list(Workload("zipf", 200, 200).events(config))
+    assert list(Workload("zipf", 200, 200, zipf=0.5).events(config)) == plain
+    named = [e["where"] for e in Workload("zipf", 200, 0, attributes=2).events(config) if e["kind"] == "subscribe"]
+    assert {len(where) for where in named} == {2}
+    assert len({tuple(where) for where in named}) > 1, "not always the same two"
+    for name in ("zipf", "uniform", "clustered"):
+        short = [e for e in Workload(name, 200, 0, widest=0.01).events(config) if e["kind"] == "subscribe"]
+        attribute = next(a for a in config.space.attributes if a.name == "price")
+        longest = max(high - low for low, high in (e["where"][attribute.name] for e in short))
+        assert 0 < longest <= 0.011 * 1005.5, name
+    even, skewed = (points_of(Workload("zipf", 0, 2000, zipf=s).events(config)) for s in (0.0, 2.0))
+    assert max(Counter(even).values()) < 20 < 800 < max(Counter(skewed).values())
+
+
+def points_of(events: Iterable[dict[str, Any]]) -> list[Any]:
+    """The values of the first attribute."""
+    return [next(iter(event["at"].values())) for event in events]
+
+
+def test_parameters_that_mean_nothing_are_refused() -> None:
+    config = config_for("zipf")
+    with pytest.raises(ConfigError, match="not Zipfian"):
+        Workload("uniform", zipf=1.0)
+    with pytest.raises(ConfigError, match="a form of their own"):
+        Workload("auctions", attributes=2)
+    with pytest.raises(ConfigError, match="names 1 to"):
+        list(Workload("uniform", 5, 5, attributes=9).events(config))
