@@ -41,6 +41,7 @@ from access import DEADLINE
 from access.connection import connect_admin
 from access.errors import KafkaFailed, NotAllowed, TopicMissing, failed
 from access.offsets import topic_spans
+from access.rights import rights
 from state.protocol.topics import Topic, Topics
 
 PAUSE = 0.1
@@ -204,6 +205,28 @@ def _unlike_in_number(partitions: Sequence[Mapping[str, Any]], wanted: Topic) ->
         yield f"it has {there} partitions, not {wanted.partitions}: {means}"
     if wanted.replication is not None and copies < wanted.replication:
         yield f"it has {copies} copies, not {wanted.replication}: a record is lost if the machines fail that have it"
+
+
+def lacking(bootstrap: str, prefix: str, role: str, deadline: float = DEADLINE) -> list[str]:
+    """Return what this user may not do with topics that are there, although the role needs it: an operation each.
+
+    Kafka itself says what a user may do with a topic. Without an authorizer that is everything.
+    """
+    names = Topics(prefix)
+    with _admin(bootstrap, deadline) as admin:
+        described = admin.describe_topics(list(names.all))
+    allowed = {topic["name"]: {_plain(each) for each in topic["authorized_operations"] or ()} for topic in described}
+    needed = (right for right in rights(role, names) if right.operation != "Create")
+    return [f"{r.operation} {r.name}" for r in needed if _plain(r.operation) not in allowed.get(r.name, ())]
+
+
+def _plain(operation: str) -> str:
+    """Return an operation in a form that Kafka's tools and kafka-python share.
+
+    >>> _plain("DescribeConfigs") == _plain("DESCRIBE_CONFIGS")
+    True
+    """
+    return operation.replace("_", "").lower()
 
 
 @contextmanager

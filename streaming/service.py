@@ -50,6 +50,9 @@ PATIENCE = 60.0
 PAUSING = "the router pauses"
 LONGEST_WITHOUT_ROUTER = 10.0
 """Seconds between two attempts to start a router that has lost Kafka, at most."""
+STARTING, CHANGING = 300.0, 1800.0
+"""Seconds for which the main loop may stand while Spark starts, and while a new life is made of a large state: whoever
+looks at `/healthz` must not end the job meanwhile."""
 
 
 Say = Callable[[str], None]
@@ -93,7 +96,7 @@ class Service:
 
     def start(self) -> None:
         """Start the session and the queries."""
-        self.watch.move()
+        self.watch.move(STARTING)
         if self.holder is not None:
             self._keep_doing("tick", self._tick)
         self._keep_doing("watch", self._sample)
@@ -215,6 +218,7 @@ class Service:
         """Start the queries again, between batches, with secrets that were rotated."""
         self.say("the secrets of Kafka have changed: the queries start again between batches")
         self._rotation.take_up()  # first: what changes from here on is another rotation
+        self.watch.move(STARTING)
         if self._routing is not None:
             _between_batches(self._routing.query)
         for query in self._restarted.values():
@@ -229,6 +233,7 @@ class Service:
         refused: list[str] = []
         assert self._routing is not None
         self.say(f"beginning a new life, from the {command.source}")
+        self.watch.move(CHANGING)
         now, before = self.settings.config, self.paused
         try:
             config = replace(parse(command.toml), kafka=now.kafka, lake=now.lake) if command.toml else now

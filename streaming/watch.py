@@ -126,9 +126,9 @@ class Watch:
 
     # what is seen
 
-    def move(self) -> None:
-        """Note that the main loop moves."""
-        self.moved = self._clock()
+    def move(self, pause: float = 0.0) -> None:
+        """Note that the main loop moves, and that it may pause now for so many seconds, with work that takes long."""
+        self.moved = self._clock() + pause
 
     def see(self, name: str, progress: Any, *, active: bool = True, restarts: int = 0) -> None:
         """Take the last progress of a query, if it is a new one."""

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 from access.control import ControlLog
 from access.errors import KafkaFailed
 from access.security import check, expiries
-from access.topics import differences, require_topics
+from access.topics import differences, lacking, require_topics
 from lacuna.local import infra
 from state.config import Config
 from state.errors import LacunaError
@@ -28,6 +28,8 @@ LEAST_FREE = 1 << 30
 """Bytes that a disk should have free."""
 MOST_SKEW = 5.0
 """Seconds by which this machine's clock may differ from Kafka's."""
+SILENT = 60.0
+"""Seconds without a tick after which a router seems dead."""
 SOON = 14 * 86400
 DEADLINE = 5.0
 
@@ -131,19 +133,37 @@ def _kafka(config: Config) -> Iterator[Finding]:
         yield Finding("Kafka", "good", f"{kafka.bootstrap} answers, and has the topics {kafka.prefix}.*")
         found = differences(kafka.bootstrap, kafka.prefix, kafka.wanted, DEADLINE)
         yield from (Finding("topics", "warning", text, "change it with Kafka's own tools") for text in found)
+        yield _rights(config)
         yield from _clock(config)
     except KafkaFailed as error:
         yield _bad("Kafka", error)
 
 
+def _rights(config: Config) -> Finding:
+    """Compare what this user may do with what the job needs: the whole of it, or the archive alone."""
+    kafka = config.kafka
+    lacks = {role: lacking(kafka.bootstrap, kafka.prefix, role, DEADLINE) for role in ("router", "archive")}
+    for role, missing in lacks.items():
+        if not missing:
+            return Finding("rights", "good", f"this user may do what the {role} needs")
+    text = f"this user may not do what the router needs: {', '.join(lacks['router'])}"
+    return Finding("rights", "bad", text, "grant it what `lacuna acl router` prints")
+
+
 def _clock(config: Config) -> Iterator[Finding]:
-    """Compare this machine's clock with the newest moment that Kafka has stamped on the control topic."""
+    """Compare this machine's clock with the newest moment that Kafka has stamped on the control topic.
+
+    A router that runs ticks every few seconds, so that this moment is a recent one.
+    """
     with ControlLog(config.kafka.bootstrap, config.kafka.prefix, DEADLINE) as control:
         prefix = control.read()
-    ahead = prefix.since / 1e6 - time.time()
+    ahead = prefix.latest / 1e6 - time.time()
     if ahead > MOST_SKEW:
         text = f"Kafka's clock is at least {ahead:.0f} s ahead of this machine's"
         yield Finding("clock", "warning", text, "let both be set by NTP")
+    elif -ahead > SILENT and prefix.claim is not None and not prefix.is_released:
+        text = f"{prefix.claim.who} holds the prefix, and has not ticked for {-ahead:.0f} s by this machine's clock"
+        yield Finding("router", "warning", text, "start it again if it has died; else let the clocks be set by NTP")
 
 
 def _bad(about: str, error: LacunaError) -> Finding:

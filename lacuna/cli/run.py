@@ -23,7 +23,7 @@ from state.errors import LacunaError
 from streaming.endpoint import Endpoint
 from streaming.maintenance import check_keep, next_due
 from streaming.pipeline import Engine
-from streaming.service import Service
+from streaming.service import STARTING, Service
 from streaming.settings import Settings
 from streaming.watch import Watch
 
@@ -189,7 +189,7 @@ def begun(begin: Callable[[], Service], stop: threading.Event, watch: Watch, *, 
     """Begin, and with `waits` again and again until Kafka answers. Return None if a signal came first."""
     tries = 0
     while not stop.is_set():
-        watch.move()
+        watch.move(STARTING)
         try:
             return begin()
         except Unreachable as error:

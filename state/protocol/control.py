@@ -143,7 +143,7 @@ class Prefix(NamedTuple):
 
     `term` is the offset of the claim, `since` when Kafka took it, `ticked` the offset of the last tick. `asked` is the
     last command to begin a new life, as long as neither a life, nor another holder, nor the answer `declined` has
-    followed. `next` is the offset after the last record.
+    followed. `next` is the offset after the last record, `latest` when Kafka took the newest one.
     """
 
     claim: Claim | None = None
@@ -155,6 +155,7 @@ class Prefix(NamedTuple):
     asked: Ordered | None = None
     declined: Declined | None = None
     next: int = 0
+    latest: int = 0
 
     @property
     def is_released(self) -> bool:
@@ -169,7 +170,8 @@ def fold(records: Iterable[Record], before: Prefix | None = None) -> Prefix:
     """
     prefix = before or Prefix()
     for record in records:
-        prefix = _after(prefix, record)._replace(next=record.offset + 1)
+        latest = max(prefix.latest, record.time)
+        prefix = _after(prefix, record)._replace(next=record.offset + 1, latest=latest)
     return prefix
 
 

@@ -15,7 +15,7 @@ from access.errors import Unreachable
 from lacuna.__main__ import main
 from lacuna.analysis import doctor
 from state.errors import LacunaError
-from state.protocol.control import Prefix
+from state.protocol.control import Claim, Prefix
 
 CONFIG = """
 [space]
@@ -36,6 +36,7 @@ def findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     monkeypatch.setattr(doctor, "infra", lambda *_: {})
     monkeypatch.setattr(doctor, "require_topics", lambda *_: None)
     monkeypatch.setattr(doctor, "differences", lambda *_: [])
+    monkeypatch.setattr(doctor, "lacking", lambda *_: [])
     monkeypatch.setattr(ControlLog, "read", lambda _: Prefix())
 
     def examine(old: str = "", new: str = "", bootstrap: str = "localhost:9092") -> tuple[int, dict[str, Any]]:
@@ -49,7 +50,7 @@ def findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 def test_a_healthy_system(findings: Any, capsys: pytest.CaptureFixture[str]) -> None:
     code, found = findings()
     assert code == 0 and {each["level"] for each in found.values()} == {"good"}
-    assert found.keys() == {"Java", "jars", "lake.path", "lake.checkpoint", "Kafka"}
+    assert found.keys() == {"Java", "jars", "lake.path", "lake.checkpoint", "Kafka", "rights"}
     assert main(["doctor"]) == 0
     assert "✓" in capsys.readouterr().out
 
@@ -96,9 +97,12 @@ def test_secrets_and_plain_connections(findings: Any) -> None:
 
 def test_kafka_its_topics_and_its_clock(findings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "differences", lambda *_: ["topic lacuna.links: retention.ms is 5, not -1"])
-    monkeypatch.setattr(ControlLog, "read", lambda _: Prefix(since=1 << 60))
+    monkeypatch.setattr(ControlLog, "read", lambda _: Prefix(latest=1 << 60))
     code, found = findings()
     assert code == 0 and found["topics"]["level"] == "warning" and "ahead" in found["clock"]["text"]
+    monkeypatch.setattr(ControlLog, "read", lambda _: Prefix(Claim(None, "bob@desk", "c"), term=1, latest=1))
+    code, found = findings()
+    assert code == 0 and found["router"]["text"].startswith("bob@desk holds the prefix, and has not ticked for")
 
     def away(*_: object) -> None:
         raise Unreachable("localhost:9092", 5)
@@ -106,3 +110,14 @@ def test_kafka_its_topics_and_its_clock(findings: Any, monkeypatch: pytest.Monke
     monkeypatch.setattr(doctor, "require_topics", away)
     code, found = findings()
     assert code == 1 and found["Kafka"]["remedy"].startswith("start Kafka")
+
+
+def test_what_the_user_may_do(findings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = {"router": ["Write lacuna.records", "Read lacuna.publish"], "archive": []}
+    monkeypatch.setattr(doctor, "lacking", lambda _bootstrap, _prefix, role, _deadline: missing[role])
+    code, found = findings()
+    assert code == 0 and found["rights"]["text"] == "this user may do what the archive needs"
+    missing["archive"] = ["Read lacuna.records"]
+    code, found = findings()
+    assert code == 1 and found["rights"]["text"].endswith("Write lacuna.records, Read lacuna.publish")
+    assert found["rights"]["remedy"] == "grant it what `lacuna acl router` prints"

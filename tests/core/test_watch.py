@@ -140,6 +140,11 @@ def test_the_state_goes_from_starting_to_healthy_and_says_why_it_is_degraded(wor
     world.batch(1, publish=1)
     world.now += STUCK + 1
     assert "has not moved" in world.watch.reasons["loop"] and not world.watch.alive
+    world.watch.move(pause=300)
+    world.now += 300 + STUCK - 1
+    assert world.watch.alive, "long work was announced"
+    world.now += 1
+    assert not world.watch.alive, "it is overdue"
 
 
 def test_rates_are_those_of_the_last_samples(world: World) -> None:
