@@ -22,7 +22,8 @@ from starlette.applications import Starlette
 from lacuna.serve.app import build
 from lacuna.serve.pages import page_of
 from state.config import Config
-from tests.core.consoles import EVIL, HEALTHY, HOSTILE, TOUR, app, write
+from state.protocol.events import MOST_NAME
+from tests.core.consoles import EVIL, HEALTHY, HOSTILE, TOUR, app, publish, subscribe, write
 from tests.system.gateway import token_entry
 
 pytestmark = pytest.mark.system
@@ -113,6 +114,17 @@ def test_every_page_can_be_read_by_everybody(browser: Browser, at: str, width: s
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{name} is too wide"
             found = axe.run(page)
             assert found.violations_count == 0, f"{name}: {found.generate_report()}"
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_longest_names_fit(browser: Browser, tmp_path: Path, width: str) -> None:
+    long = "x" * MOST_NAME
+    config = write((subscribe("oslo", long, long, {"price": [10, 20]}), publish("rome", long, 50)), tmp_path)
+    with served(config, dict(HEALTHY)) as url, opened(browser, width) as page:
+        for path in ("/subscriptions", page_of("oslo", long, long), "/events", f"/events?key=0:0&subscription={long}"):
+            page.goto(url + path)
+            expect(page.locator("main")).to_contain_text(long)
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), f"{path} is too wide"
 
 
 def test_from_the_overlay_to_a_subscription_to_a_tried_event(browser: Browser, at: str) -> None:
