@@ -16,9 +16,12 @@ the control topic asks for it: its query stops between two batches, and the next
 Killed before the announcement, nothing has happened: the unannounced folder is removed by the next start. Killed after
 it, the next start sends the prologue again; what was sent already is dropped by its number.
 
+A restored copy lacks requests that were in force: those up to the last tick are fed to the joined regions, and
+publications begin there, too. Otherwise a publication could pass a region that has not heard of them yet.
+
 Where a batch was planned and not committed, parts of its output may be in the topics. It is done first, exactly as it
 was planned, so that nothing of it is written twice. Not after a restored copy: there the topics hold what later batches
-wrote, and publications after the copy are delivered again in the new epoch.
+wrote, and publications that came later are delivered again in the new epoch.
 """
 
 from __future__ import annotations
@@ -104,7 +107,8 @@ def planned(config: Config, command: Apply, facts: Facts) -> Applied:
     changes += differences(held.stored.words, words(config)) if held.stored.words else []
     lost = losses(facts, held)
     if facts.last_seen(left) > (held.committed if lost else held.planned):
-        changes.append(f"publications after batch {held.committed} are delivered again")
+        since = "since the last tick" if ticked_later(facts, left, held) else f"after batch {held.committed}"
+        changes.append(f"publications {since} are delivered again")
     return Applied(epoch, changes + [f"lost: {each}" for each in lost])
 
 
@@ -166,7 +170,7 @@ class Beginning:
         prepare = self._fed if is_fed(self.facts, self.config, self.command) else self._drained
         with uncollected():
             whole = prepare(spark, settings, epoch, held)
-            starts = starts_of(self.facts, held)
+            starts = starts_of(self.facts, epoch, held)
             why = "; ".join([f"apply, from life {epoch}", *_decided_again(self.carried)])
             return self._announce(replace(settings, starts=starts), whole, why)
 
@@ -267,6 +271,8 @@ class Beginning:
                 f"letters between regions are gone from Kafka ({', '.join(missing)}), so the state of life {epoch} "
                 f"cannot be used. {BY_TOPICS}"
             )
+        ahead = records_between(self.config.kafka.bootstrap, requests_ahead(self.facts, epoch, held, left))
+        whole.feed(ahead, without=("decisions",) if fed else ())
         return whole
 
 
@@ -324,16 +330,38 @@ def _is_same(facts: Facts, held: Held, topic: str) -> bool:
     return there is None or held.stored.topics.get(topic, there) == there
 
 
-def starts_of(facts: Facts, held: Held) -> Offsets:
-    """Return where the new life begins: behind the committed batch, as far as Kafka has it; links at their ends."""
+def starts_of(facts: Facts, epoch: int, held: Held) -> Offsets:
+    """Return where the new life begins: behind what was read, as far as Kafka has it; links at their ends."""
     starts: Offsets = {topic: {} for topic in INPUTS}
+    ticked = ticked_later(facts, epoch, held)
     for (topic, number), span in facts.spans.items():
         if topic == "links":
             starts[topic][str(number)] = span.next
         elif topic in starts:
-            read_to = held.offsets.get(topic, {}).get(str(number), 0) if _is_same(facts, held, topic) else 0
+            known = (read.get(topic, {}).get(str(number), 0) for read in (held.offsets, ticked))
+            read_to = max(known) if _is_same(facts, held, topic) else 0
             starts[topic][str(number)] = min(max(read_to, span.first), span.next)
     return starts
+
+
+def ticked_later(facts: Facts, epoch: int, held: Held) -> Offsets:
+    """Return what the last tick says was read of clients' events, if it is later than the life that is left."""
+    beat = facts.prefix.beat
+    if beat is None or (beat.epoch, beat.batch) <= (epoch, held.planned):
+        return {}
+    return {topic: ends for topic, ends in beat.offsets.items() if topic in KINDS}
+
+
+def requests_ahead(facts: Facts, epoch: int, held: Held, left: Settings) -> dict[tuple[str, int], Span]:
+    """Return the requests between what the life that is left has read and the last tick."""
+    starts = starts_of(facts, epoch, held)
+    begins = starts_of(replace(facts, prefix=facts.prefix._replace(beat=None)), epoch, held)
+    return {
+        (left.topics.of(topic), int(number)): Span(begins[topic][number], end)
+        for topic in ("subscribe", "unsubscribe")
+        for number, end in starts[topic].items()
+        if begins[topic][number] < end
+    }
 
 
 def regions_at(spark: SparkSession, left: Settings, batch: int) -> list[Region]:

@@ -22,7 +22,7 @@ from state.config import Config, parse
 from state.protocol import control
 from state.protocol.control import CLAIM, TICK, Beat, Claim, Life, Offsets, Prefix, fold, life_key
 from state.protocol.frame import Frame, Rows, read, rows_of
-from streaming.apply import letters_of, life_to_leave, starts_of
+from streaming.apply import letters_of, life_to_leave, requests_ahead, starts_of
 from streaming.evidence import WRITTEN, Begin, Continue, Facts, Held, Mark, Refusal, mark_of, verdict
 from streaming.life import stored_of
 from streaming.schemas import table_of
@@ -147,7 +147,9 @@ class World:
         unread = taken(self.client, "links")[left.read[left.settings.topics.links] :]
         whole.drain(letters_of(unread, left.settings, sent, whole.clock), left.batch)
         assert all(sent[channel] == number for channel, number in whole.received.items())
-        self.announce(new, whole, starts_of(facts, held))
+        ahead = requests_ahead(facts, epoch, held, left.settings).items()
+        whole.feed(record for (topic, _), span in ahead for record in self.records(topic)[span.first : span.next])
+        self.announce(new, whole, starts_of(facts, epoch, held))
 
     def from_topics(self, facts: Facts) -> None:
         new, beat = self.successor(facts), facts.prefix.beat
@@ -162,6 +164,10 @@ class World:
         if recorded:
             whole.record(decisions=False)
         self.announce(new, whole, starts)
+
+    def records(self, topic: str) -> list[Any]:
+        """The records of a topic by its full name, as Kafka's client gives them."""
+        return taken(self.client, topic.removeprefix(f"{self.config.kafka.prefix}."))
 
     def successor(self, facts: Facts) -> Shell:
         new = Shell(self.config, facts.highest + 1, some_cut(self.config, self._chance), paced=True)
@@ -278,7 +284,6 @@ class Storm:
         router = self.world.router
         assert router is not None
         self.world.tick(router)
-        self.world.copies.clear()
         began, owed = router.settings.epoch, set[Delivery]()
         for _ in range(bursts):
             owed |= self._send(self._publication() for _ in range(self._chance.randint(1, PUBLICATIONS * most)))
