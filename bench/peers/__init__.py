@@ -9,6 +9,8 @@ longer the peer takes, the median of several turns; a peer that cannot be had is
 * `match_boolean_vs_a_tree_10k`: which of 10,000 Boolean filters of book auctions hold? Against a-tree (Rust).
 * `cover_vs_cube_100k`, `cover_vs_rtree_100k`: does one of 100,000 boxes contain a box?
 * `union_vs_z3`: do 24 boxes cover another together? z3 is the judge too.
+* `auto_vs_better_exact` (about 1): CPU time for a subscription by `auto`, over that by the better of `union` and
+  `negative`; the worst of nine workloads in 1 to 3 attributes.
 * `links_vs_activemq` (at most 0.6): publications on the links of three brokers in a line, 2,000 subscriptions, over
   those of ActiveMQ in the setting that needs fewer.
 
@@ -21,7 +23,7 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
-from bench.peers.covering import compare_one_by_one, compare_unions
+from bench.peers.covering import compare_exact, compare_one_by_one, compare_unions
 from bench.peers.matching import compare_boxes, compare_filters
 from bench.peers.postgres import Server
 from bench.peers.programs import SkippedError
@@ -43,6 +45,7 @@ def run(step: Step, *, quick: bool) -> Report:
         compare_filters(report, step, home)
         compare_one_by_one(report, step, server)
         compare_unions(report, step, 20 if quick else 100)
+        compare_exact(report, step)
         compare_links(report, step, home)
     return report
 

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import z3
 from numpy.typing import NDArray
 
-from bench.core import bulk_rtree
+from bench.core import bulk_rtree, named, told_of, zipf_boxes
 from bench.peers.matching import DIMS, make_boxes
 from bench.peers.postgres import Cubes, Server
 from bench.report import Report, Step, median, seconds
+from state.geometry.boxes import Boxes
 from state.geometry.cover import COVERED, UNKNOWN, cover
 from state.geometry.dominance import Dominance
+from state.protocol.messages import Name
 from state.space import Keys
+from state.strategies import Spec
 from state.strategies.base import BUDGET
 
 COUNT, ASKED = 100_000, 1_000
 UNIONS, CANDIDATES = 100, 24
 PATIENCE_MS = 10_000
 TURNS = 5
+EXACT = ("auto", "union", "negative")
+EXACTLY = 2_000
 
 Answers = NDArray[np.bool_]
 
@@ -86,6 +93,52 @@ def _same(ours: Answers, theirs: Answers, peer: str) -> None:
 
 
 # By many together
+
+
+def compare_exact(report: Report, step: Step) -> None:
+    """Decide and keep subscriptions by both exact methods and by `auto`, which should cost what the better one does."""
+    rows, worst = [], 0.0
+    for workload, boxes in _workloads():
+        step(f"exact methods in {boxes.shape[2]} attributes: {workload}")
+        subscriptions = named(boxes)
+        turns = [{name: _per_subscription(name, subscriptions) for name in EXACT} for _ in range(TURNS + 1)][1:]
+        times = {name: median(turn[name][0] for turn in turns) for name in EXACT}
+        worst = max(worst, median(turn["auto"][0] / min(turn[name][0] for name in EXACT[1:]) for turn in turns))
+        rows.append(
+            {
+                "workload": workload,
+                "attributes": boxes.shape[2],
+                **{f"{name}_us": round(took * 1e6, 1) for name, took in times.items()},
+                "rectangles_negative": turns[0]["negative"][1],
+                "rectangles_auto": turns[0]["auto"][1],
+            }
+        )
+    report.add("auto_vs_better_exact", worst, "about 1")
+    report.details["exact_methods"] = rows
+
+
+def _workloads() -> Iterator[tuple[str, Keys]]:
+    for dims in (1, 2, 3):
+        yield "Zipfian", zipf_boxes(EXACTLY, dims)
+        yield "narrow", _on_thousand(make_questions(EXACTLY, 0.02, seed=5)[:, :, :dims])
+        wide = np.random.default_rng(6).random(EXACTLY) < 0.1
+        narrow, broad = make_questions(EXACTLY, 0.02, seed=5), make_questions(EXACTLY, 0.5, seed=6)
+        yield "narrow, a tenth wide", _on_thousand(np.where(wide[:, None, None], broad, narrow)[:, :, :dims])
+
+
+def _on_thousand(boxes: Keys) -> Keys:
+    """Boxes on the domain of `told_of`, rounded outward."""
+    low, high = boxes[:, 0] // 1000, (boxes[:, 1] - 1) // 1000 + 1
+    return np.stack((low, high), axis=1)
+
+
+def _per_subscription(strategy: str, subscriptions: list[tuple[Name, Boxes]]) -> tuple[float, int | None]:
+    """Return the CPU seconds for a subscription, everything that is kept included, and the rectangles at the end."""
+    told = told_of(subscriptions[0][1][0].keys().shape[1], Spec(strategy))
+    began = time.process_time()
+    for name, boxes in subscriptions:
+        told.subscribe(name, boxes, "local")
+    return (time.process_time() - began) / len(subscriptions), told.strategy.negative_rectangles
 
 
 def compare_unions(report: Report, step: Step, count: int = UNIONS) -> None:
