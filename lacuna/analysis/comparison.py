@@ -19,7 +19,7 @@ from state.strategies import Spec
 
 HALVINGS = 4
 WARM = 200
-"""Lines that are simulated before the clock starts: the first use of a strategy loads compiled kernels."""
+"""Lines from either end, simulated before the clock starts: what is used for the first time loads compiled kernels."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def compare(config: Config, specs: Sequence[Spec], lines: Iterable[bytes], step:
     for spec in specs:
         chosen = config.with_strategy(spec)
         step(f"{spec}: preparing")
-        simulate(chosen, events[:WARM])
+        simulate(chosen, events[:WARM] + events[-WARM:])
         for size in sizes(total):
             step(f"{spec}: {size:,} subscriptions")
             first = [line for line, n in zip(events, numbers, strict=True) if n is None or n <= size]
