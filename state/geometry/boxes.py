@@ -33,6 +33,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from state.errors import InvariantError
 from state.kernels import kernel, kernel_inline
 from state.space import Keys, Sides, Space, corners_of
 
@@ -157,6 +158,15 @@ def gathered(shapes: Sequence[Shape], dims: int) -> tuple[NDArray[np.int64], Key
 def hull(boxes: Keys) -> Keys:
     """Return the smallest box around all of these, as an array."""
     return np.stack((boxes[:, 0].min(axis=0), boxes[:, 1].max(axis=0)))
+
+
+def check_disjoint(boxes: Keys, what: str) -> None:
+    """Raise `InvariantError` unless no two of these boxes share a point. O(n^2)."""
+    for k, box in enumerate(boxes):
+        others = boxes[k + 1 :]
+        apart = (others[:, 0] >= box[1]) | (others[:, 1] <= box[0])
+        if not apart.any(axis=1).all():
+            raise InvariantError(f"{what}: {box.tolist()} meets another one")
 
 
 @kernel_inline

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from state.errors import InvariantError, StateError
-from state.geometry.boxes import SUBTRACTION, cut_order
+from state.geometry.boxes import SUBTRACTION, check_disjoint, cut_order
 from state.kernels import kernel
 from state.space import Keys
 
@@ -432,7 +432,7 @@ class CutTree:
     def check(self) -> None:
         """Raise `InvariantError` unless the leaves are disjoint, fill the domain, and are counted rightly."""
         colours, boxes = self.tiles()
-        check_disjoint(boxes, self.domain)
+        check_rectangles(boxes, self.domain)
         if sum(_size(box) for box in boxes) != _size(self.domain):
             raise InvariantError("the leaves of a tree of cuts do not fill the domain")
         if np.count_nonzero(colours == NEGATIVE) != self._negative:
@@ -450,12 +450,8 @@ def inside(boxes: Keys, domain: Keys) -> bool:
     return bool(sound.all())
 
 
-def check_disjoint(rectangles: Keys, domain: Keys) -> None:
+def check_rectangles(rectangles: Keys, domain: Keys) -> None:
     """Raise unless these boxes lie in the domain and share no point."""
     if not inside(rectangles, domain):
         raise InvariantError("a negative rectangle is empty or reaches beyond the domain")
-    for k, rectangle in enumerate(rectangles):
-        others = rectangles[k + 1 :]
-        apart = (others[:, 0] >= rectangle[1]) | (others[:, 1] <= rectangle[0])
-        if not apart.any(axis=1).all():
-            raise InvariantError(f"negative rectangle {rectangle.tolist()} meets another one")
+    check_disjoint(rectangles, "negative rectangles")

@@ -38,7 +38,7 @@ from rtree import index as rtree_index
 
 from state.errors import InvariantError, StateError
 from state.geometry.boxes import meets, subtract
-from state.geometry.cuts import LEAF, MANY, NEGATIVE, CutTree, check_disjoint
+from state.geometry.cuts import LEAF, MANY, NEGATIVE, CutTree, check_rectangles
 from state.space import Keys
 
 COVERED = 1
@@ -232,14 +232,14 @@ class NegativeRtree:
             raise StateError("the stored list of negative rectangles is damaged")
         rectangles = ends.reshape(-1, *domain.shape)
         try:
-            check_disjoint(rectangles, domain)
+            check_rectangles(rectangles, domain)
         except InvariantError as error:
             raise StateError(f"the stored list of negative rectangles is damaged: {error}") from error
         space._set(rectangles)
         return space
 
     def check(self) -> None:
-        check_disjoint(self.rectangles(), self._domain)
+        check_rectangles(self.rectangles(), self._domain)
 
 
 def joined(rectangles: Keys) -> Keys:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from state.errors import InvariantError
-from state.geometry.boxes import Boxes, stack, unstack
+from state.geometry.boxes import Boxes, check_disjoint, stack, unstack
 from state.geometry.boxindex import BoxIndex, Sizes
 from state.geometry.cover import COVERED, UNKNOWN, cover, subtract_all
 from state.protocol.messages import Name
@@ -258,7 +258,7 @@ class BoxList:
             if self.name_of(number) != name or any(self.owner(slot) != name for slot in slots):
                 raise InvariantError(f"a slot of {name} leads to another name")
             if len(slots) > 1:
-                check_disjoint(name, self.keys(name))
+                check_disjoint(self.keys(name), f"the boxes of {name}")
 
 
 def _longer(array: NDArray[Any]) -> NDArray[Any]:
@@ -266,11 +266,3 @@ def _longer(array: NDArray[Any]) -> NDArray[Any]:
     longer = np.empty(len(array) * 3 // 2 + 16, array.dtype)
     longer[: len(array)] = array
     return longer
-
-
-def check_disjoint(name: Name, keys: Keys) -> None:
-    """Raise unless the boxes of one subscription share no point."""
-    for k in range(len(keys) - 1):
-        apart = (keys[k + 1 :, 0] >= keys[k, 1]) | (keys[k + 1 :, 1] <= keys[k, 0])
-        if not apart.any(axis=1).all():
-            raise InvariantError(f"boxes of subscription {name} overlap")

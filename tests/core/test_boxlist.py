@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from state.errors import InvariantError
-from state.geometry.boxes import Box, Boxes, unstack
+from state.geometry.boxes import Box, Boxes, check_disjoint, unstack
 from state.geometry.boxindex import Sizes
 from state.geometry.cover import COVERED, GAP, UNKNOWN
-from state.matching.boxlist import BoxList, check_disjoint
+from state.matching.boxlist import BoxList
 from state.protocol.messages import Name
 from state.space import Keys
 from tests.core import naive
@@ -211,7 +211,7 @@ def test_check_notices_boxes_of_one_entry_that_overlap() -> None:
 @given(naive.boxes(2, 5))
 def test_overlapping_boxes_are_noticed_exactly(some: Keys) -> None:
     if naive.disjoint(some):
-        check_disjoint(name(1), some)
+        check_disjoint(some, "these")
     else:
         with pytest.raises(InvariantError):
-            check_disjoint(name(1), some)
+            check_disjoint(some, "these")

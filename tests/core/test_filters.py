@@ -34,10 +34,8 @@ from state.filters.trees import (
     unpack_tree,
 )
 from state.filters.where import parse
-from state.geometry.boxes import Box, Boxes, stack
-from state.matching.boxlist import check_disjoint
+from state.geometry.boxes import Box, Boxes, check_disjoint, stack
 from state.space import Attribute, Corner, Space, float_key
-from tests.core.naive import name
 
 SIDE = 5
 DIMS = 3
@@ -155,7 +153,7 @@ def test_joined_trees_are_tidy_and_mean_what_they_say(parts: list[Filter]) -> No
 def test_boxes_are_disjoint_and_exactly_the_tree(tree: Filter) -> None:
     boxes = boxes_of(tree, SPACE)
     assert boxes is not None
-    check_disjoint(name("s"), stack(boxes, DIMS))
+    check_disjoint(stack(boxes, DIMS), "boxes")
     assert {
         p for p in POINTS for b in boxes if all(lo <= k < hi for lo, k, hi in zip(b.lo, p, b.hi, strict=True))
     } == cells(tree)
