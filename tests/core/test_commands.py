@@ -24,7 +24,7 @@ from state.strategies import Spec
 from tests.core.histories import config_text, configs, events
 from tests.core.oracle import Oracle
 from tests.core.overlay import Overlay
-from tests.core.shell import Shell, cuts, forget
+from tests.core.shell import Shell, forget, some_cut
 from tests.core.test_shell import facts, publish, subscribe, without_clock
 
 LINKS = ("b0>b1", "b1>b0", "b1>b2", "b2>b1")
@@ -195,7 +195,7 @@ def test_commands_survive_crashes_and_orders(data: st.DataObject) -> None:
     table = data.draw(st.sampled_from(['"union"', '{name = "union", prune = "network", prunings = 5}', '"mics"']))
     config = parse(config_text([("b0", "b1"), ("b1", "b2")], table))
     chance = random.Random(data.draw(st.integers(0, 99)))
-    regions = cuts(config.overlay.brokers, config.overlay.neighbours, chance)
+    regions = some_cut(config, chance)
     calm, stormy = Shell(config, regions=regions), Shell(config, regions=regions)
     bad = st.sampled_from([value for _, value in BAD[-3:]])
     for step, event in enumerate(data.draw(events(config.overlay.brokers, most=12))):

@@ -15,7 +15,7 @@ from state.protocol.frame import Frame, Letter, letter_of, read
 from state.protocol.messages import Answer, Echo
 from state.protocol.notices import Notice
 from state.routing.echoes import Echoes
-from tests.core.shell import Shell, cuts, forget
+from tests.core.shell import Shell, forget, some_cut
 from tests.core.test_events import BAD
 
 CHAIN = ["oslo", "paris", "rome", "wien"]
@@ -124,7 +124,7 @@ def test_what_is_in_force_receives_everything_through_crashes(seed: int) -> None
     chance = random.Random(seed)
     config = config_of(chance.choice([TEXT, STAR]))
     overlay = config.overlay
-    regions = cuts(overlay.brokers, overlay.neighbours, chance)
+    regions = some_cut(config, chance)
     shell = Shell(config, regions=regions, paced=True)
     owed: set[tuple[str, str]] = set()
     standing: dict[str, tuple[int, int]] = {}
