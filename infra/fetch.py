@@ -1,4 +1,4 @@
-"""Fetch the pinned jars, once: `python -m infra.fetch [spark|kafka|all] [--verify] [--json]`.
+"""Fetch the pinned jars, once: `python -m infra.fetch [spark|kafka|s3|all] [--verify] [--json]`.
 
 What the network brings is believed only after its SHA-256, and appears only when it is whole:
 
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from infra import ivy
 from infra.errors import InfraError, Say, guarded, say, writing
-from infra.jars import SETS, JarSet, pinned, root
+from infra.jars import ON_DEMAND, SETS, JarSet, pinned, root
 from infra.java import find_java, require_spark_module
 from infra.lock import exclusive
 
@@ -135,7 +135,9 @@ def _put_in_place(ready: Path, folder: Path) -> None:
 def main() -> int:
     """Fetch what was asked for and print where it is."""
     parser = argparse.ArgumentParser(prog="python -m infra.fetch", description="Fetch the pinned jars, once.")
-    parser.add_argument("which", nargs="?", default="all", choices=(*SETS, "all"), help="default: all")
+    parser.add_argument(
+        "which", nargs="?", default="all", choices=(*SETS, *ON_DEMAND, "all"), help="default: all, without s3"
+    )
     parser.add_argument("--verify", action="store_true", help="read and hash every file again")
     parser.add_argument("--json", action="store_true", help="for programs: one JSON object on stdout")
     options = parser.parse_args()

@@ -1,6 +1,6 @@
 """The pinned jars: which files, where they lie, and whether what lies there is what was pinned.
 
-    jars.toml                "org:name:revision" = { bytes, sha256 }, one line per file, in two sets
+    jars.toml                "org:name:revision" = { bytes, sha256 }, one line per file, in sets
     <root>/spark             a set's folder holds exactly its files and a stamp
     <root>/kafka/.verified
 
@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SETS = ("spark", "kafka")
+ON_DEMAND = ("s3",)
+"""Sets that few need: `all` leaves them out."""
 STAMP = ".verified"
 _HERE = Path(__file__).resolve().parent
 

@@ -42,6 +42,16 @@ def spark_jars() -> list[str]:
     return [str(jar) for jar in infra("fetch", "spark")["spark"]["jars"]]
 
 
+def store_settings(*places: str) -> dict[str, str]:
+    """Return the settings by which Spark finds object stores: the pinned jars, fetched once, if a place is at `s3a://`.
+
+    They must be on the class path before Java starts: Spark looks for them there, and not among its own jars.
+    """
+    if not any(place.startswith("s3a://") for place in places):
+        return {}
+    return {"spark.driver.extraClassPath": str(Path(infra("fetch", "s3")["s3"]["folder"]) / "*")}
+
+
 @contextmanager
 def local_kafka(home: Path, port: int | None) -> Iterator[str]:
     """Run a Kafka on this machine and yield its bootstrap address. Stop it at the end, unless it ran before."""

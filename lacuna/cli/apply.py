@@ -62,7 +62,8 @@ def declare(command: Parser) -> None:
 
 def run(args: Args) -> int:
     """Begin the life, and show it."""
-    config, engine = read_config(args.config), engine_of(args)
+    config = read_config(args.config)
+    engine = engine_of(config, args)
     command = Apply(args.source, args.force, config.text, moves_of(args.move))
     title = "begun"
     if args.dry_run:

@@ -17,9 +17,9 @@ from access.errors import Unreachable
 from lacuna.cli.config_file import read_config, warn
 from lacuna.cli.console import STDERR, keep_log, say_as_job
 from lacuna.cli.options import Args, Parser, add_config, add_json, amount, memory, port
-from lacuna.local import keep_private, spark_jars
+from lacuna.local import keep_private, spark_jars, store_settings
 from state.config import Config
-from state.errors import LacunaError
+from state.errors import ConfigError, LacunaError
 from streaming.endpoint import Endpoint
 from streaming.maintenance import check_keep, next_due
 from streaming.pipeline import Engine
@@ -116,9 +116,13 @@ def run(args: Args) -> int:
     return serve(read_config(args.config), args)
 
 
-def engine_of(args: Args) -> Engine:
-    """Return the engine that the options describe."""
+def engine_of(config: Config, args: Args) -> Engine:
+    """Return the engine that the configuration and the options describe."""
     submitted = args.master == "submit"
+    if config.lake.checkpoint.startswith("s3://"):
+        rule = "Spark knows object stores by another name"
+        raise ConfigError("lake.checkpoint", config.lake.checkpoint, rule, "write it as s3a://...")
+    stores = {} if submitted else store_settings(config.lake.path, config.lake.checkpoint)
     return Engine(
         master=None if submitted else args.master,
         jars=() if submitted else spark_jars(),
@@ -126,7 +130,7 @@ def engine_of(args: Args) -> Engine:
         memory=args.memory,
         most_records=args.max_records,
         trigger=f"{round(args.trigger * 1000)} milliseconds",
-        conf=spark_ui(args) | dict(pair.split("=", 1) for pair in map(checked_pair, args.conf)),
+        conf=stores | spark_ui(args) | dict(pair.split("=", 1) for pair in map(checked_pair, args.conf)),
     )
 
 
@@ -146,7 +150,7 @@ def checked_pair(text: str) -> str:
 def service_of(config: Config, args: Args) -> Service:
     """Return the service of a configuration. Everything that does not need Spark is checked before Spark starts."""
     check_keep(config)
-    engine = engine_of(args)
+    engine = engine_of(config, args)
     local = engine.master is not None and engine.master.startswith("local")
     writer = config.lake.writer or ("rust" if local else "spark")
     router, archive = args.only != "archive", args.only != "router"

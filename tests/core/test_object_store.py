@@ -6,10 +6,7 @@ all. Spark's own writers are not tried here.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,50 +15,18 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyarrow import fs
 
-from infra.ports import find_free
 from streaming.life import Folder, seed_of, stored_of
 from streaming.maintenance import maintain, next_due
 from streaming.paths import file_system
+from tests.core.buckets import served
 from tests.core.test_archive_plan import settings_at
 from tests.core.test_archive_tables import Crash, archive, expected, rows_in, run, some_log
-from tests.system.live import wait_until
-
-BUCKET = "bucket"
 
 
 @pytest.fixture(scope="module")
 def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    port = find_free()
-    log = (tmp_path_factory.mktemp("s3") / "log").open("wb")
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(command, stdout=log, stderr=log)
-    address = f"http://127.0.0.1:{port}"
-
-    def answers() -> bool:
-        try:
-            with urllib.request.urlopen(address, timeout=1):
-                return True
-        except OSError:
-            return False
-
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {
-            "AWS_ACCESS_KEY_ID": "key",
-            "AWS_SECRET_ACCESS_KEY": "secret",
-            "AWS_REGION": "us-east-1",
-            "AWS_ENDPOINT_URL": address,
-            "AWS_ALLOW_HTTP": "true",
-            "AWS_EC2_METADATA_DISABLED": "true",
-        }.items():
-            patch.setenv(name, value)
-        try:
-            wait_until(answers, "the S3 server answers", 60)
-            fs.S3FileSystem(endpoint_override=address, allow_bucket_creation=True).create_dir(BUCKET)
-            yield f"s3a://{BUCKET}"
-        finally:
-            server.terminate()
-            server.wait()
-            log.close()
+    with served(tmp_path_factory.mktemp("s3") / "log") as address:
+        yield address
 
 
 def test_rows_are_there_once_through_crashes(bucket: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,8 @@ import pytest
 from access.errors import Unreachable
 from lacuna.cli import run
 from lacuna.cli.console import keep_log, say_as_job
-from lacuna.cli.run import begun
+from lacuna.cli.run import begun, engine_of
+from state.errors import ConfigError
 from streaming.exposition import text_of
 from streaming.pipeline import Engine
 from streaming.service import Service
@@ -88,3 +90,9 @@ def test_the_log_is_a_json_object_a_line(capfd: pytest.CaptureFixture[str], logg
     assert (first["level"], first["text"]) == ("info", 'it is "running" \N{SNOWMAN}')
     assert first["time"].endswith("+00:00") and first["logger"] == "lacuna"
     assert (second["level"], second["text"]) == ("warning", "no tick was sent: why")
+
+
+def test_a_checkpoint_that_spark_would_not_find_is_refused() -> None:
+    settings = settings_at("s3://bucket/job")
+    with pytest.raises(ConfigError, match=r"Remedy: write it as s3a://"):
+        engine_of(settings.config, Namespace(master="local[1]"))
