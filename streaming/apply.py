@@ -31,7 +31,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pyspark.errors import StreamingQueryException
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
 from access.control import ControlLog
@@ -49,14 +50,16 @@ from state.routing.region import Region
 from state.storage.codec import uncollected
 from state.storage.sliced import Sliced
 from state.storage.store import Pieces, Store, from_row
-from streaming.begin import Say, announce_life, fed_from_topics, new_life
+from streaming.begin import EARLIEST, Say, announce_life, fed_from_topics, new_life, send_prologue
 from streaming.causes import cause_in, is_loss, said_of
-from streaming.evidence import Facts, Held, gather
+from streaming.evidence import Facts, Held, Refusal, damage_of, gather
 from streaming.holder import Holder
-from streaming.life import Folder, Stored, difference, differences, seed_of, words
+from streaming.lake import other_kinds
+from streaming.life import Folder, Stored, difference, differences, seed_of
 from streaming.pipeline import INPUTS, Engine, brief_session, router_query
 from streaming.settings import Part, Settings
 from streaming.shim import MAP
+from streaming.stops import ROUTER, stopped
 from streaming.whole import LEFT, Whole
 
 BY_TOPICS = "Remedy: lacuna apply --from topics"
@@ -81,7 +84,7 @@ def plan(config: Config, engine: Engine, command: Apply, say: Say) -> Applied:
     """Return what `apply` would do. Nothing is changed, and the system may run."""
     with ControlLog(config.kafka.bootstrap, config.kafka.prefix) as control:
         facts = gather(config, control.read(), engine.partitions)
-    found = planned(config, command, facts)
+    found = planned(config, command, facts, engine.partitions)
     if command.source == "topics" or not is_fed(facts, config, command):
         return found
     say("starting Spark, to see what stands")
@@ -90,10 +93,11 @@ def plan(config: Config, engine: Engine, command: Apply, say: Say) -> Applied:
     return _with_subscriptions(found, what)
 
 
-def planned(config: Config, command: Apply, facts: Facts) -> Applied:
+def planned(config: Config, command: Apply, facts: Facts, partitions: int | None = None) -> Applied:
     """Return what is to be done in a situation, as far as that is known without the state.
 
-    Raises `LacunaError` if it cannot be done.
+    `partitions` is the number of tasks that is wanted; None: as many as the life has. Raises `LacunaError` if
+    it cannot be done.
     """
     epoch = facts.highest + 1
     if command.source == "topics":
@@ -103,8 +107,9 @@ def planned(config: Config, command: Apply, facts: Facts) -> Applied:
             epoch, [f"life {epoch} begins from the topics", f"publications since {since} are delivered again"]
         )
     left, held = life_to_leave(facts)
-    changes = [f"life {epoch} begins from life {left}, as it was after batch {held.committed}"]
-    changes += differences(held.stored.words, words(config)) if held.stored.words else []
+    was = "it began" if held.committed < 0 else f"it was after batch {held.committed}"
+    changes = [f"life {epoch} begins from life {left}, as {was}"]
+    changes += differences(held.stored, config, partitions)
     lost = losses(facts, held)
     if facts.last_seen(left) > (held.committed if lost else held.planned):
         since = "since the last tick" if ticked_later(facts, left, held) else f"after batch {held.committed}"
@@ -129,7 +134,7 @@ def apply(config: Config, engine: Engine, say: Say, command: Apply) -> Applied:
     try:
         facts = gather(config, holder.watch(), engine.partitions)
         beginning = Beginning(holder, config, engine, facts, say, command)
-        done = planned(config, command, facts)
+        done = planned(config, command, facts, engine.partitions)
         if command.source == "topics":
             settings = beginning.from_topics()
         else:
@@ -180,7 +185,7 @@ class Beginning:
         whole, before = self._ahead or Whole(settings), self.carried or Inherited()
         self.carried = self._inherited(left)
         whole.become(left, before, self.carried)
-        whole.record(decisions=False)
+        whole.record(decisions=False, known=before.standing)
         whole.sent += left.sent
         return whole
 
@@ -192,10 +197,11 @@ class Beginning:
             self.say(f"deciding {len(self.carried.requests):,} subscriptions again")
             self._ahead = Whole(settings)
             self._ahead.become(left, Inherited(), self.carried)
+            self._ahead.record(decisions=False)
 
     def inherited(self, spark: SparkSession) -> Inherited:
         """Return what stands, as it would be carried over. Nothing changes, and the system may run meanwhile."""
-        return self._read_ahead(spark)[0].inherited(self.config, self.command.moves)
+        return self._carried_over(self._read_ahead(spark)[0])
 
     def _read_ahead(self, spark: SparkSession, attempts: int = ATTEMPTS) -> tuple[Whole, Settings]:
         """Drain the life as of its last committed batch, which may be removed at any moment."""
@@ -209,10 +215,20 @@ class Beginning:
         self.facts = gather(self.config, self.facts.prefix, self.engine.partitions)
         return self._read_ahead(spark, attempts - 1)
 
+    @property
+    def _moves(self) -> dict[str, str]:
+        return moves_left(self.facts, self.command)
+
     def _inherited(self, whole: Whole) -> Inherited:
-        found = whole.inherited(self.config, self.command.moves)
+        found = self._carried_over(whole)
         if found.refused:
             raise NotCarried(found.refused)
+        return found
+
+    def _carried_over(self, whole: Whole) -> Inherited:
+        """Return what stands in a whole, as it would be carried over; refused is also what does not fit the tables."""
+        found = whole.inherited(self.config, self._moves)
+        found.refused += other_kinds(self.config.lake.path, self.config.space)
         return found
 
     def _announce(self, settings: Settings, whole: Whole | None, why: str) -> Settings:
@@ -228,16 +244,21 @@ class Beginning:
         return Folder(self.config.lake.checkpoint).settings(config, epoch, besides=KEPT)
 
     def _finished(self, spark: SparkSession, epoch: int, held: Held) -> Held:
-        """Do a batch that was planned and not committed, and return the life as it is then.
+        """Finish what a killed process has left, and return the life as it is then.
 
-        If Kafka has lost records of the batch, it cannot be done any more: the life is left as it was before.
+        That is the prologue of a life, and a batch that was planned and not committed. If Kafka has lost records of the
+        batch, it cannot be done any more: the life is left as it was before.
         """
-        if held.committed == held.planned or self._is_copy(epoch, held):
-            return held
         assert self.holder is not None
-        self.say(f"doing batch {held.planned}, which was planned")
-        if self.holder.term is None:
+        folder = Folder(self.config.lake.checkpoint)
+        prologue, planned = folder.prologue(epoch), held.committed < held.planned and not self._is_copy(epoch, held)
+        if (prologue or planned) and self.holder.term is None:
             self.holder.claim()
+        if prologue:
+            send_prologue(self.config, folder, epoch)
+        if not planned:
+            return held
+        self.say(f"doing batch {held.planned}, which was planned")
         query = router_query(spark, self._left(epoch), self.engine, once=True)
         with suppress(StreamingQueryException):
             query.awaitTermination()
@@ -277,17 +298,43 @@ class Beginning:
 
 
 def life_to_leave(facts: Facts) -> tuple[int, Held]:
-    """Return the newest life in the folder whose state can be used."""
-    usable = [(epoch, held) for epoch, held in facts.lives.items() if held.committed >= 0]
-    if not usable:
-        raise StateError(f"{facts.folder}: there is no life with a committed batch here. {BY_TOPICS}")
+    """Return the newest life in the folder whose state can be used; the announced one also before its first batch.
+
+    Raises `StateError` if there is none, or if a newer one is damaged or lacks what the router wrote.
+    """
+    damage = damage_of(facts)
+    if damage is not None:
+        raise damage.error
+    newest = facts.announced
+    usable = [(e, held) for e, held in facts.lives.items() if held.committed >= 0 or _has_just_begun(facts, e)]
+    if not usable or (newest in facts.lives and usable[-1][0] < (newest or 0)):
+        raise Refusal("checkpoint lost", f"{facts.folder}: {_what_lacks(facts)}").error
     return usable[-1]
+
+
+def _has_just_begun(facts: Facts, epoch: int) -> bool:
+    """Return whether a life is announced, and no batch of it has been committed anywhere."""
+    return epoch == facts.announced and facts.last_seen(epoch) <= facts.lives[epoch].planned
+
+
+def _what_lacks(facts: Facts) -> str:
+    if facts.announced is None:
+        return "there is no life here"
+    known = "" if facts.prefix.claim is None else f", and was last run with {facts.prefix.claim.checkpoint}"
+    return f"the life {facts.announced} was announced, is not whole in this folder{known}"
+
+
+def moves_left(facts: Facts, command: Apply) -> dict[str, str]:
+    """Return the moves of a command that were not done already: a command that was killed may be given again."""
+    newest = facts.prefix.lives.newest
+    done = {} if newest is None else newest.aliases
+    return {old: new for old, new in command.moves.items() if done.get(old) != new}
 
 
 def is_fed(facts: Facts, config: Config, command: Apply) -> bool:
     """Return whether what stands must be decided again, because more than the regions changes."""
     _, held = life_to_leave(facts)
-    return bool(command.moves) or difference(held.stored, config, besides=KEPT) is not None
+    return bool(moves_left(facts, command)) or difference(held.stored, config, besides=KEPT) is not None
 
 
 def config_of(stored: Stored, config: Config) -> Config:
@@ -316,7 +363,9 @@ def losses(facts: Facts, held: Held) -> list[str]:
     """Return the ranges of records that the router has not read and that Kafka does not have, in sentences."""
     found = []
     for (topic, number), span in sorted(facts.spans.items()):
-        offset = held.offsets.get(topic, {}).get(str(number), 0)
+        offset = held.reached.get(topic, {}).get(str(number), 0)
+        if offset == EARLIEST:
+            continue
         if topic in KINDS and _is_same(facts, held, topic) and span.first > offset:
             found.append(f"{topic}, partition {number}, offsets {offset} to {span.first - 1}")
         elif topic in KINDS and _is_same(facts, held, topic) and span.next < offset:
@@ -338,7 +387,7 @@ def starts_of(facts: Facts, epoch: int, held: Held) -> Offsets:
         if topic == "links":
             starts[topic][str(number)] = span.next
         elif topic in starts:
-            known = (read.get(topic, {}).get(str(number), 0) for read in (held.offsets, ticked))
+            known = (read.get(topic, {}).get(str(number), 0) for read in (held.reached, ticked))
             read_to = max(known) if _is_same(facts, held, topic) else 0
             starts[topic][str(number)] = min(max(read_to, span.first), span.next)
     return starts
@@ -366,10 +415,21 @@ def requests_ahead(facts: Facts, epoch: int, held: Held, left: Settings) -> dict
 
 def regions_at(spark: SparkSession, left: Settings, batch: int) -> list[Region]:
     """Return the regions of a life as of a committed batch. Those that nothing has reached yet are as they began."""
+    stored = _stored_at(spark, left, batch) if batch >= 0 else {}
+    return [_region(left, part, stored.get(part.key)) for part in left.parts]
+
+
+def _stored_at(spark: SparkSession, left: Settings, batch: int) -> Mapping[str, Pieces]:
+    """Return the pieces of each region by its key, as of a committed batch. Raises `StateError` if Spark cannot."""
     spark.streams.active  # noqa: B018 - makes the coordinator of the state stores, which the reader needs
     reader = spark.read.format("statestore").option("batchId", batch)
-    stored = (_in_map if left.state == "map" else _in_row)(reader, left)
-    return [_region(left, part, stored.get(part.key)) for part in left.parts]
+    try:
+        return (_in_map if left.state == "map" else _in_row)(reader, left)
+    except (PySparkException, Py4JError) as error:
+        first = next((line for line in str(error).splitlines() if line.strip()), "unknown")
+        raise stopped(
+            ROUTER["checkpoint damaged"], f"{left.folder}, batch {batch}: its state cannot be read ({first})"
+        ) from None
 
 
 def _in_row(reader: Any, left: Settings) -> dict[str, Pieces]:
@@ -397,7 +457,7 @@ def _region(left: Settings, part: Part, stored: Pieces | None) -> Region:
 
 def _unread_letters(left: Settings, facts: Facts, held: Held) -> dict[tuple[str, int], Span]:
     return {
-        (left.topics.links, number): Span(max(held.offsets.get(topic, {}).get(str(number), 0), span.first), span.next)
+        (left.topics.links, number): Span(max(held.reached.get(topic, {}).get(str(number), 0), span.first), span.next)
         for (topic, number), span in facts.spans.items()
         if topic == "links"
     }

@@ -39,7 +39,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 
 import msgspec
@@ -451,6 +451,10 @@ class ArchiveQuery(StreamingQuery):
             pass  # a batch that begins after this ends the query by itself
         super().stop()
         self._archive.close()
+
+    def between_batches(self) -> AbstractContextManager[object]:
+        """Return a context in which no batch is under way."""
+        return self._archive.busy
 
     @property
     def failure(self) -> Exception | None:

@@ -19,7 +19,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from kafka.errors import KafkaError
+
 from access.connection import connect_producer
+from access.errors import failed
 from access.offsets import Span, first_times, topic_spans
 from access.tails import records_between
 from access.topics import differences, ensure_topics, partition_counts
@@ -36,6 +39,8 @@ from streaming.pipeline import INPUTS, Engine
 from streaming.settings import Settings, Spread, settle
 from streaming.whole import NOT_AGAIN, Whole
 
+PATIENCE = 60.0
+"""Seconds that Kafka may take for a record of the prologue."""
 EARLIEST = -2
 """Spark's name for the first offset of a partition."""
 Say = Callable[[str], None]
@@ -155,9 +160,12 @@ def send_prologue(config: Config, folder: Folder, epoch: int) -> None:
         return
     topics = Topics(config.kafka.prefix)
     with closing(connect_producer(config.kafka.bootstrap)) as producer:
-        sent = [_send(producer, topics, record) for record in prologue]
-        for each in sent:
-            each.get(timeout=60)
+        try:
+            sent = [_send(producer, topics, record) for record in prologue]
+            for each in sent:
+                each.get(timeout=PATIENCE)
+        except KafkaError as error:
+            raise failed(config.kafka.bootstrap, PATIENCE, error) from None
     folder.note_sent(epoch)
 
 
@@ -205,6 +213,8 @@ def fed_from_topics(settings: Settings, facts: Facts, say: Say, *, force: bool) 
         whole.feed(records, without=NOT_AGAIN if recorded else ())
         if recorded:
             whole.record(decisions=False)
+    if whole.refused:
+        say(f"{whole.refused:,} of them break a rule of this configuration, and have no effect")
     return whole, starts
 
 

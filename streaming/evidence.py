@@ -11,6 +11,8 @@ batch before anything of it is written, so T > P proves that the folder is an ol
     killed `apply`             an unannounced life without commits            removed, and the parent continues
     restored copy              T > P, or a newer life was announced           refused
     checkpoint lost            announced life not in the folder               refused
+    checkpoint damaged         a file of the newest life cannot be read       refused
+    other topics               the life was made for another prefix           refused
     Kafka rolled back          end < C's offset, or the life is unknown       refused
     topic made again           another topic id                               refused
     lost range                 begin > C's offset                             refused
@@ -35,7 +37,7 @@ from state.errors import StateError
 from state.protocol.control import Offsets, Prefix
 from state.protocol.frame import Frame, read
 from state.protocol.topics import Topics
-from streaming.life import FORMAT, Folder, Stored, difference
+from streaming.life import FORMAT, Damaged, Folder, Stored, difference, refuse_other_topics
 from streaming.stops import ROUTER, stopped
 
 WRITTEN = ("links", "records", "deliveries")
@@ -60,10 +62,18 @@ class Held:
     planned: int = -1
     offsets: Offsets = field(default_factory=dict)
 
+    @property
+    def reached(self) -> Offsets:
+        """The offsets behind the last committed batch, or those at which the life begins."""
+        return self.stored.starts if self.committed < 0 else self.offsets
+
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything that a verdict depends on. `differs` says in what the configuration is not that of the newest life."""
+    """Everything that a verdict depends on.
+
+    `differs` says in what the configuration is not that of the newest life, `damaged` why a life cannot be read.
+    """
 
     folder: str
     prefix: Prefix
@@ -72,6 +82,7 @@ class Facts:
     ids: Mapping[str, str]
     marks: frozenset[Mark]
     differs: str | None = None
+    damaged: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def announced(self) -> int | None:
@@ -82,7 +93,7 @@ class Facts:
     @property
     def highest(self) -> int:
         """The highest epoch of an announced life, a folder or a record; 0 if there is none."""
-        epochs = [*self.lives, *(mark.epoch for mark in self.marks), self.announced or 0]
+        epochs = [*self.lives, *self.damaged, *(mark.epoch for mark in self.marks), self.announced or 0]
         return max(epochs, default=0)
 
     def last_seen(self, epoch: int) -> int:
@@ -126,6 +137,9 @@ def verdict(facts: Facts) -> Verdict:
     """Return what to do."""
     committed = [epoch for epoch, held in facts.lives.items() if held.committed >= 0]
     epoch = facts.announced
+    damage = damage_of(facts)
+    if damage is not None:
+        return damage
     if epoch is None:
         return _unannounced(facts, committed)
     unknown = [e for e in committed if e > epoch]
@@ -137,11 +151,19 @@ def verdict(facts: Facts) -> Verdict:
     return _of_life(facts, epoch) or Continue(epoch, removes=_leftovers(facts, epoch))
 
 
+def damage_of(facts: Facts) -> Refusal | None:
+    """Return the refusal of a folder whose newest life cannot be read; None if it can."""
+    newest = max(facts.damaged, default=None)
+    if newest is None or newest < max([*facts.lives, facts.announced or 0]):
+        return None
+    return Refusal("checkpoint damaged", facts.damaged[newest])
+
+
 def _leftovers(facts: Facts, epoch: int) -> tuple[int, ...]:
     """Return the lives in the folder that are not needed: never announced, or left for one that has begun to work."""
     announced = {life.epoch for life in facts.prefix.lives.announced}
     works = facts.lives[epoch].committed >= 0
-    return tuple(e for e in facts.lives if e != epoch and (e not in announced or works))
+    return tuple(e for e in (*facts.lives, *facts.damaged) if e != epoch and (e not in announced or works))
 
 
 def _unannounced(facts: Facts, committed: list[int]) -> Verdict:
@@ -180,13 +202,17 @@ def _of_life(facts: Facts, epoch: int) -> Refusal | None:
 
 
 def gather(config: Config, prefix: Prefix, partitions: int) -> Facts:
-    """Read everything that a verdict depends on. Nothing is changed."""
+    """Read everything that a verdict depends on. Nothing is changed.
+
+    A running router goes on meanwhile: it plans a batch before it writes, and reads what Kafka has. So what it has
+    written is read first, then the folder, then what Kafka has.
+    """
     kafka, folder = config.kafka, Folder(config.lake.checkpoint)
     folder.refuse_strangers()
-    topics = Topics(kafka.prefix)
-    found = topic_spans(kafka.bootstrap, topics.all)
+    marks = _marks(config)
+    lives, damaged = _lives(folder, kafka.prefix)
+    found = topic_spans(kafka.bootstrap, Topics(kafka.prefix).all)
     spans = {(topic.removeprefix(f"{kafka.prefix}."), number): span for (topic, number), span in found.items()}
-    lives = {epoch: _held(folder, epoch, kafka.prefix) for epoch in folder.epochs()}
     newest = prefix.lives.newest
     current = lives.get(newest.epoch) if newest is not None else next(iter(lives.values()), None)
     return Facts(
@@ -195,23 +221,38 @@ def gather(config: Config, prefix: Prefix, partitions: int) -> Facts:
         lives=lives,
         spans=spans,
         ids=topic_ids(kafka.bootstrap, kafka.prefix),
-        marks=_marks(config, spans),
+        marks=marks,
         differs=None if current is None else difference(current.stored, config, partitions),
+        damaged=damaged,
     )
+
+
+def _lives(folder: Folder, prefix: str) -> tuple[dict[int, Held], dict[int, str]]:
+    """Return the lives in a folder, and why others cannot be read. Raises `StateError` if they are of other topics."""
+    lives, damaged = dict[int, Held](), dict[int, str]()
+    for epoch in folder.epochs():
+        try:
+            lives[epoch] = _held(folder, epoch, prefix)
+        except Damaged as error:
+            damaged[epoch] = error.found
+    for held in lives.values():
+        refuse_other_topics(held.stored, folder.root, prefix)
+    return lives, damaged
 
 
 def _held(folder: Folder, epoch: int, prefix: str) -> Held:
     planned, committed = folder.batches(epoch, "offsets"), folder.batches(epoch, "commits")
     last = committed[-1] if committed else -1
-    offsets = folder.offsets(epoch, last, prefix) if committed else {}
-    return Held(folder.read(epoch), last, planned[-1] if planned else -1, offsets)
+    stored = folder.read(epoch)
+    offsets = folder.offsets(epoch, last, stored.identity["prefix"]) if committed else {}
+    return Held(stored, last, planned[-1] if planned else -1, offsets)
 
 
-def _marks(config: Config, spans: Spans) -> frozenset[Mark]:
+def _marks(config: Config) -> frozenset[Mark]:
     """Return the lives and batches that the last records of the router's topics name."""
-    topics = Topics(config.kafka.prefix)
-    written = {(topics.of(topic), number): span for (topic, number), span in spans.items() if topic in WRITTEN}
-    last = last_records(config.kafka.bootstrap, written, lambda record: mark_of(record.value) is not None)
+    bootstrap, topics = config.kafka.bootstrap, Topics(config.kafka.prefix)
+    written = topic_spans(bootstrap, map(topics.of, WRITTEN))
+    last = last_records(bootstrap, written, lambda record: mark_of(record.value) is not None)
     return frozenset(mark for mark in (mark_of(record.value) for record in last) if mark is not None)
 
 

@@ -214,6 +214,21 @@ def _agree(one: pa.DataType, other: pa.DataType) -> bool:
     return bool(one == other)
 
 
+def other_kinds(lake: str, space: Space) -> list[str]:
+    """Return which attributes of a space the tables hold as something else, in sentences."""
+    if not DeltaTable.is_deltatable(table_path(lake, "publications")):
+        return []
+    theirs = schema_of(open_table(lake, "publications")).field("point").type
+    known = {field.name: field.type for field in theirs}
+    ours = schemas_of(space)["publications"].field("point").type
+    return [
+        f"space.{field.name} is {field.type}, and the tables hold it as {known[field.name]}. Remedy: give the "
+        "attribute another name, or choose another lake.path"
+        for field in ours
+        if known.get(field.name, field.type) != field.type
+    ]
+
+
 def _foreign(lake: str, rule: str) -> LacunaError:
     remedy = "choose another lake.path, or, if the tables are Lacuna's of another version, rebuild them"
     return LacunaError(f"lake.path = {lake!r}: {rule}. Remedy: {remedy}.")
@@ -343,11 +358,40 @@ def _rows(table: str, schema: pa.Schema, stream: Stream) -> pa.Table:
 
 def _completed(table: str, schema: pa.Schema, rows: pa.Table) -> pa.Table:
     """Return rows in the schema of the table: a column, or an attribute, that their version did not know is null."""
-    if any(f.name not in schema.names or not is_widened(f.type, schema.field(f.name).type) for f in rows.schema):
-        raise StateError(f"a frame of {table} has other columns than the table. {REREAD}")
+    lacks = [f for f in rows.schema if f.name not in schema.names or not is_widened(f.type, schema.field(f.name).type)]
+    if lacks:
+        raise Lacking(table, pa.schema(lacks))
     known = set(rows.column_names)
     columns = [rows.column(f.name).cast(f.type) if f.name in known else pa.nulls(len(rows), f.type) for f in schema]
     return pa.table(columns, schema=schema)
+
+
+class Lacking(StateError):
+    """Rows have `columns` that their table has not, or not with all attributes."""
+
+    def __init__(self, table: str, columns: pa.Schema) -> None:
+        self.columns = columns
+        super().__init__(
+            f"a frame of {table} has columns that the table lacks. Remedy: start the archive again with the router's "
+            "configuration, which adds those of new attributes; or run the version of Lacuna that wrote it"
+        )
+
+
+def add_attributes(lake: str, table: str, lacking: Lacking) -> None:
+    """Add the fields of attributes that a table lacks. Raises `lacking` if it lacks something else.
+
+    An attribute may be gone from the space when rows of an earlier life are read again.
+    """
+    there = open_table(lake, table)
+    known = {field.name: field.type for field in schema_of(there)}
+    if any(f.name not in known or not _agree(f.type, known[f.name]) for f in lacking.columns):
+        raise lacking
+    with refusals("lake.path", lake):
+        there.alter.add_columns([Field(f.name, f.type, nullable=True) for f in _fields(lacking.columns)])
+
+
+def _fields(columns: pa.Schema) -> list[Field]:
+    return list(Schema.from_arrow(columns).fields)
 
 
 def is_widened(narrow: pa.DataType, wide: pa.DataType) -> bool:
@@ -404,7 +448,14 @@ class RustWriter:
             rest.close()
 
     def append(self, table: str, streams: Callable[[], Iterable[Stream]], stamp: Stamp) -> None:
-        """Make one commit, unless the table has it already."""
+        """Make one commit, unless the table has it already. Attributes that the table lacks are added to it."""
+        try:
+            self._try_append(table, streams, stamp)
+        except Lacking as error:
+            add_attributes(self._lake, table, error)
+            self.append(table, streams, stamp)
+
+    def _try_append(self, table: str, streams: Callable[[], Iterable[Stream]], stamp: Stamp) -> None:
         for _ in range(TRIES - 1):
             with suppress(CommitFailedError):  # another commit changed the table's properties: see `maintenance`
                 self._append(table, streams(), stamp)

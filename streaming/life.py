@@ -44,6 +44,7 @@ from state.routing.link import Setup
 from state.storage.codec import describe
 from streaming.paths import absolute, file_system, refusals
 from streaming.settings import Part, Settings
+from streaming.stops import ROUTER, stopped
 
 FILE = "life.json"
 FORMAT = 3
@@ -54,7 +55,18 @@ FIRST_IDENTITY = {"engine.state": "row"}
 SENT = "prologue.sent"
 READ = ("subscribe", "unsubscribe", "publish", "links", "control", "records")
 """The topics that the queries read."""
+ORDER, STRATEGY = "the order of attributes", "the strategy of "
+MOST_SAID = 3
+"""Differences that a message names."""
 RETURN = "Remedy: go back to that configuration, or change the system to this one: lacuna apply"
+
+
+class Damaged(StateError):
+    """A file of a checkpoint cannot be read; `found` says which, and why."""
+
+    def __init__(self, found: str) -> None:
+        self.found = found
+        super().__init__(str(stopped(ROUTER["checkpoint damaged"], found)))
 
 
 class Stored(msgspec.Struct, forbid_unknown_fields=True):
@@ -102,16 +114,17 @@ def identity(config: Config, partitions: int) -> dict[str, Any]:
 
 def words(config: Config) -> dict[str, str]:
     """Return what the stored state depends on, in the words of the configuration file."""
-    found = {"space": ", ".join(attribute.name for attribute in config.space.attributes)}
+    found = {ORDER: ", ".join(attribute.name for attribute in config.space.attributes)}
     for a in config.space.attributes:
         domain = ", ".join(a.values) if a.kind == "category" else f"{a.value(a.low)} to {a.value(a.high)}"
         found[f"space.{a.name}"] = f"{a.kind}, {domain}"
         if a.borders:
             found[f"cells.{a.name}.borders"] = ", ".join(str(a.value(border)) for border in a.borders)
     directions = sorted(config.overlay.directions())
-    found["overlay.links"] = ", ".join(f"{a}-{b}" for a, b in directions if a < b)
+    found |= {f"the broker {broker}": "" for broker in sorted(config.overlay.brokers)}
+    found |= {f"the link {a}-{b}": "" for a, b in directions if a < b}
     found["routing.remember"] = f"{config.remember / 1e6:g}"
-    return found | {f"the strategy of {a}>{b}": _strategy(config.setup(a, b)) for a, b in directions}
+    return found | {f"{STRATEGY}{a}>{b}": _strategy(config.setup(a, b)) for a, b in directions}
 
 
 def _strategy(setup: Setup) -> str:
@@ -145,30 +158,68 @@ def difference(
     stored: Stored, config: Config, partitions: int | None = None, besides: Collection[str] = ()
 ) -> str | None:
     """Return in what, `besides` these, a configuration differs from the one that a life was made for; None: nothing."""
+    found = differences(stored, config, partitions, besides)
+    more = [f"{len(found) - MOST_SAID} more differ"] if len(found) > MOST_SAID else []
+    return "; ".join([*found[:MOST_SAID], *more]) or None
+
+
+def differences(
+    stored: Stored, config: Config, partitions: int | None = None, besides: Collection[str] = ()
+) -> list[str]:
+    """Return in what, `besides` these, a configuration differs from the one that a life was made for, in sentences.
+
+    `partitions` is the number that is wanted; None: as many as the life has.
+    """
     there = FIRST_IDENTITY | stored.identity
     wanted = identity(config, int(there["partitions"]) if partitions is None else partitions)
-    for key in wanted:
-        if key not in besides and there.get(key) != wanted[key]:
-            return _difference(stored.words, words(config)) if key == "brokers" else _changed(key, there, wanted)
-    return None
+    keys = [key for key in wanted if key not in besides and there.get(key) != wanted[key]]
+    found = [_changed(key, there[key], wanted[key]) for key in keys if key != "brokers"]
+    if "brokers" in keys:
+        found += _in_words(stored.words, words(config)) or ["space, links or strategies are others"]
+    return found
 
 
-def _difference(there: Mapping[str, str], wanted: Mapping[str, str]) -> str:
-    found = differences(there, wanted)
-    if not there or not found:
-        return "its space, links or strategies"
-    more = f"; {len(found) - 1} more differ" if len(found) > 1 else ""
-    return found[0] + more
+def _in_words(there: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
+    """Return in what two configurations differ. Of links that come or go, the strategies are not mentioned."""
+    if not there:
+        return []
+    strategies = [key for key in wanted if key.startswith(STRATEGY)]
+    others = {key for key in {*there, *wanted} if not key.startswith(STRATEGY) and key != ORDER}
+    order = [(names.split(", ") if names else []) for names in (there.get(ORDER, ""), wanted[ORDER])]
+    found = (
+        [_changed(ORDER, there[ORDER], wanted[ORDER])] if order[0] != order[1] and {*order[0]} == {*order[1]} else []
+    )
+    for key in sorted(others):
+        if key not in there:
+            found.append(f"{key} is added" + (f": {wanted[key]}" if wanted[key] else ""))
+        elif key not in wanted:
+            found.append(f"{key} is removed")
+        elif there[key] != wanted[key]:
+            found.append(_changed(key, there[key], wanted[key]))
+    return found + _strategies({key: (there[key], wanted[key]) for key in strategies if key in there})
 
 
-def differences(there: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
-    """Return in what two configurations differ, in sentences."""
-    changed = [key for key in sorted({*there, *wanted}) if there.get(key) != wanted.get(key)]
-    return [_changed(key, there, wanted) for key in changed]
+def _strategies(both: Mapping[str, tuple[str, str]]) -> list[str]:
+    """Return which strategies of links that stay change; those that change alike in one sentence."""
+    changes: dict[tuple[str, str], list[str]] = {}
+    for key, change in both.items():
+        if change[0] != change[1]:
+            changes.setdefault(change, []).append(key.removeprefix(STRATEGY))
+    return [
+        _changed(f"{STRATEGY}{'every link' if len(links) == len(both) > 1 else ', '.join(links)}", *change)
+        for change, links in changes.items()
+    ]
 
 
-def _changed(key: str, there: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
-    return f"{key} was {there.get(key, 'not there')}, and is {wanted.get(key, 'not there')}"
+def _changed(what: str, before: Any, now: Any) -> str:
+    return f"{what} was {before}, and is {now}"
+
+
+def refuse_other_topics(stored: Stored, folder: str, prefix: str) -> None:
+    """Raise `StateError` if a life was made for topics with another prefix."""
+    theirs = stored.identity["prefix"]
+    if theirs != prefix:
+        raise stopped(ROUTER["other topics"], f"{folder}: kafka.prefix was {theirs!r}, and is {prefix!r}")
 
 
 class Folder:
@@ -190,8 +241,15 @@ class Folder:
         found = self._names(f"{self.root}/lives")
         lives = [int(name) for name in found if name.isdigit() and self._has(f"{self.root}/lives/{name}/{FILE}")]
         if self._has(f"{self.root}/{FIRST_FILE}"):
-            lives.append(self._first().epoch)
+            lives.append(self._first_epoch())
         return sorted(lives)
+
+    def _first_epoch(self) -> int:
+        """Return the epoch of the life in the folder itself; 0, which is none's, if its file cannot be read."""
+        try:
+            return self._first().epoch
+        except Damaged:
+            return 0
 
     def of(self, epoch: int) -> str:
         """Return the folder of a life."""
@@ -210,22 +268,17 @@ class Folder:
         try:
             content = json.loads(self._bytes(file))
             if isinstance(content, dict) and content["format"] != format:
-                raise StateError(
-                    f"{file}: format {content['format']} is not the one of this version, {format}. "
-                    "Remedy: run the Lacuna that wrote it, or begin a new life: lacuna apply --from topics"
-                )
+                raise Damaged(f"{file}: format {content['format']} is not the one of this version, {format}")
             stored = msgspec.convert(content, Stored)
             int(stored.identity["partitions"])
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise StateError(
-                f"{file}: it is damaged ({error}). "
-                "Remedy: restore the checkpoint from a copy, or begin a new life: lacuna apply --from topics"
-            ) from None
+            raise Damaged(f"{file} ({error})") from None
         return stored
 
     def settings(self, config: Config, epoch: int, besides: Collection[str] = ()) -> Settings:
         """Return the settings of a life, with which this configuration must agree `besides` these."""
         stored, folder = self.read(epoch), self.of(epoch)
+        refuse_other_topics(stored, folder, config.kafka.prefix)
         other = difference(stored, config, besides=besides)
         if other is not None:
             raise StateError(f"{folder}: the life was made for another configuration: {other}. {RETURN}")
@@ -255,10 +308,9 @@ class Folder:
             lines = self._bytes(file).decode().splitlines()
             found = [json.loads(line) for line in lines[2:] if line.startswith("{")]
         except (OSError, ValueError) as error:
-            raise StateError(
-                f"{file}: the checkpoint is damaged ({error}). Remedy: restore it from a copy, or begin a new life: "
-                "lacuna apply --from topics"
-            ) from None
+            raise Damaged(f"{file} ({error})") from None
+        if not found:
+            raise Damaged(f"{file} (it names no offsets)")
         return {topic.removeprefix(f"{prefix}."): ends for source in found for topic, ends in source.items()}
 
     def prologue(self, epoch: int) -> list[Sent] | None:
@@ -266,7 +318,10 @@ class Folder:
         folder = self.of(epoch)
         if self._has(f"{folder}/{SENT}") or not self._has(f"{folder}/prologue"):
             return None
-        return msgspec.msgpack.decode(self._bytes(f"{folder}/prologue"), type=list[Sent])
+        try:
+            return msgspec.msgpack.decode(self._bytes(f"{folder}/prologue"), type=list[Sent])
+        except msgspec.DecodeError as error:
+            raise Damaged(f"{folder}/prologue ({error})") from None
 
     def refuse_strangers(self) -> None:
         """Refuse a folder that is no checkpoint of Lacuna, and not empty."""
@@ -345,7 +400,5 @@ def seed_of(folder: str, region: str) -> bytes:
         with system.open_input_stream(f"{root}/seed/{region}") as stream:
             return bytes(stream.read())
     except OSError as error:
-        raise StateError(
-            f"{folder}: the prepared state of the region {region} cannot be read ({error}). "
-            "Remedy: restore the checkpoint from a copy, or begin a new life: lacuna apply --from topics"
-        ) from None
+        found = f"{folder}: the prepared state of the region {region} cannot be read ({error})"
+        raise stopped(ROUTER["checkpoint damaged"], found) from None

@@ -38,6 +38,7 @@ from streaming.begin import begin
 from streaming.causes import AWAY, REFUSED, cause_in, is_loss, is_of, is_passing, said_of
 from streaming.evidence import gather
 from streaming.holder import BEAT, Holder, PrefixHeld
+from streaming.lake import create_tables
 from streaming.paths import absolute
 from streaming.pipeline import INPUTS, Engine, router_query, session, stack_warning
 from streaming.restarts import Death, JobFailed, Restarted, is_passing_error
@@ -175,9 +176,7 @@ class Service:
         asked = None if self.holder is None else self.holder.prefix.asked
         if asked is not None and asked.offset > self._asked_before:
             self._asked_before = asked.offset
-            refused = self._apply(asked.command)
-            if refused and self.holder is not None:
-                self.holder.decline(asked.offset, refused)
+            self._answer(asked.offset, self._apply(asked.command))
         for thread in self._threads:
             if not thread.is_alive() and self._superseded is None:
                 raise JobFailed(f"the thread {thread.name!r} ended. Remedy: start again, and report the log")
@@ -227,37 +226,73 @@ class Service:
     def _apply(self, command: Apply) -> list[str]:
         """Begin a new life, as a command asks for. Go on with this one if that cannot be done, and return why.
 
-        A router that dies meanwhile stays as it is, for the next look to say why.
+        Raises `JobFailed` if the new life was announced and could not be begun: the next start finishes it.
         """
-        assert self.holder is not None and self._router is not None and self._spark is not None
-        refused: list[str] = []
         assert self._routing is not None
-        self.say(f"beginning a new life, from the {command.source}")
-        self.watch.move(CHANGING)
-        now, before = self.settings.config, self.paused
+        refused, before = list[str](), self.paused
         try:
-            config = replace(parse(command.toml), kafka=now.kafka, lake=now.lake) if command.toml else now
-            facts = gather(config, self.holder.prefix, self.engine.partitions)
-            beginning = Beginning(self.holder, config, self.engine, facts, self.say, command)
-            if command.source == "state" and is_fed(facts, config, command):
-                beginning.feed_ahead(self._spark)
-            _between_batches(self._router)
-            if not self._router.isActive:
-                return []
-            self.say(PAUSING)
-            self.paused = time.monotonic()
-            self._router.stop()
-            beginning.facts = gather(config, self.holder.prefix, self.engine.partitions)
-            topics = command.source == "topics"
-            self.settings = beginning.from_topics() if topics else beginning.from_state(self._spark)
-            self.watch.begin_life(self.settings)
-            self.say(f"life {self.settings.epoch} begins after a pause of {time.monotonic() - self.paused:.1f} s")
+            self._begin_life(command)
         except LacunaError as error:
+            if self.paused > before:
+                self._refuse_to_go_on_behind(error)
             self.say(f"no new life has begun, and life {self.settings.epoch} goes on: {error}")
             refused = error.refused if isinstance(error, NotCarried) else [str(error)]
         if self.paused > before:
             self._routing.renew()
         return refused
+
+    def _answer(self, asked: int, refused: list[str]) -> None:
+        """Say why a command is not done, if it is not. While Kafka is away nobody hears it."""
+        assert self.holder is not None
+        try:
+            if refused:
+                self.holder.decline(asked, refused)
+        except KafkaFailed as error:
+            log.warning("the command at offset %d in control was not answered: %s", asked, error)
+
+    def _begin_life(self, command: Apply) -> None:
+        """Begin a new life. A router that dies meanwhile stays as it is, for the next look to say why."""
+        assert self.holder is not None and self._router is not None and self._spark is not None
+        self.say(f"beginning a new life, from the {command.source}")
+        self.watch.move(CHANGING)
+        now = self.settings.config
+        config = replace(parse(command.toml), kafka=now.kafka, lake=now.lake) if command.toml else now
+        facts = gather(config, self.holder.prefix, self.engine.partitions)
+        beginning = Beginning(self.holder, config, self.engine, facts, self.say, command)
+        if command.source == "state" and is_fed(facts, config, command):
+            beginning.feed_ahead(self._spark)
+        self._widen_tables(config)
+        _between_batches(self._router)
+        if not self._router.isActive:
+            return
+        self.say(PAUSING)
+        self.paused = time.monotonic()
+        self._router.stop()
+        beginning.facts = gather(config, self.holder.prefix, self.engine.partitions)
+        topics = command.source == "topics"
+        self.settings = beginning.from_topics() if topics else beginning.from_state(self._spark)
+        self.watch.begin_life(self.settings)
+        self.say(f"life {self.settings.epoch} begins after a pause of {time.monotonic() - self.paused:.1f} s")
+
+    def _widen_tables(self, config: Config) -> None:
+        """Let the tables have the columns of new attributes before there are rows with them."""
+        if self._archive is not None:
+            with self._archive.query.between_batches():
+                create_tables(config.lake.path, config.space)
+
+    def _refuse_to_go_on_behind(self, error: LacunaError) -> None:
+        """Raise `JobFailed` if a newer life than this one is announced, or may be: readers would ignore this one."""
+        assert self.holder is not None
+        try:
+            self.holder.beat(self.settings.epoch, -1, {}, ticks=False)
+            newest = self.holder.prefix.lives.newest
+        except LacunaError:  # control cannot be read
+            newest = None
+        if newest is None or newest.epoch != self.settings.epoch:
+            raise JobFailed(
+                f"a new life may be announced, and could not be begun: {error}. Remedy: when that is mended, start the "
+                "job again: it goes on with the life that was announced last"
+            ) from None
 
     @cached_property
     def _rotation(self) -> Rotation:

@@ -35,8 +35,18 @@ ROUTER: Mapping[str, Stop] = {
         f"start where it is, restore it, or begin again from the topics: {APPLY_TOPICS}",
         "publications since the last tick are delivered again, in a new epoch",
     ),
+    "checkpoint damaged": Stop(
+        "a file of the checkpoint is damaged, or of another version of Lacuna",
+        f"restore the checkpoint, or run the Lacuna that wrote it; or begin again from the topics: {APPLY_TOPICS}",
+        "publications since the last tick are delivered again, in a new epoch",
+    ),
+    "other topics": Stop(
+        "the checkpoint belongs to other topics, and what it knows means nothing in these",
+        "go back to that kafka.prefix; or choose another lake.checkpoint and lake.path, for a system of its own",
+        "nothing",
+    ),
     "Kafka rolled back": Stop(
-        "Kafka holds less than the router has read: it was rolled back to an older copy",
+        "Kafka holds less than the router has read: it was rolled back to an older copy, or is another Kafka",
         f"restore the newest copy of Kafka, or go on with what is left: {APPLY}",
         "what Kafka has lost",
     ),

@@ -25,8 +25,10 @@ from typing import Any
 from access.tails import in_order
 from state.config import Config
 from state.protocol.arrivals import RANKS, Arrival, Channel, merge
-from state.protocol.messages import LOCAL, Subscribe, Unsubscribe
+from state.protocol.ledger import Standing
+from state.protocol.messages import LOCAL, Name, Subscribe, Unsubscribe
 from state.routing.carry import (
+    NOTHING,
     PORTION,
     Inherited,
     carried,
@@ -61,13 +63,14 @@ class Whole:
     """One region of all brokers; `settings` are those of the life that is prepared."""
 
     def __init__(self, settings: Settings, regions: Iterable[Region] = (), name: str = NEW) -> None:
-        """Join regions, or begin with nothing."""
+        """Join regions, or begin with nothing. `refused` counts the events that broke a rule."""
         part = Part(name, name, settings.config.overlay.brokers)
         self._life = settings
         self._settings = replace(settings, parts=(part,), links={}, records={name: 0})
         self._region = join(name, regions, settings.config.setups(), settings.epoch)
         self._store = Store(self._region, b"")
         self.sent: list[Sent] = []
+        self.refused = 0
         self._carried = CARRIED
 
     def inherited(self, config: Config, moves: Mapping[str, str]) -> Inherited:
@@ -88,9 +91,12 @@ class Whole:
             arrivals = (Arrival(place, n, clock, r.name.broker, LOCAL, r) for n, r in portion)
             self.take(arrivals, self._next_carried(), without=NOT_AGAIN)
 
-    def record(self, *, decisions: bool) -> None:
-        """Record what stands; with its decisions, unless they were made again and recorded."""
-        for outcome in carried(self._region, decisions=decisions):
+    def record(self, *, decisions: bool, known: Mapping[Name, Standing] = NOTHING) -> None:
+        """Record what stands; with its decisions, unless they were made again and recorded.
+
+        What was `known` is recorded already.
+        """
+        for outcome in carried(self._region, decisions=decisions, known=known):
             self._send(outcome, self._next_carried())
 
     def _next_carried(self) -> int:
@@ -112,17 +118,15 @@ class Whole:
 
     def drain(self, letters: Iterable[Arrival], batches: int, without: Collection[str] = ()) -> None:
         """Take letters that were under way between the regions that were joined, up to so many batches of theirs."""
-        self.take(under_way(self._region, letters), DRAINED, letters_before=batches, without=without)
+        self._note(self._region.drain(under_way(self._region, letters), batches), DRAINED, without)
 
-    def take(
-        self, arrivals: Iterable[Arrival], batch: int, letters_before: int = 0, without: Collection[str] = ()
-    ) -> None:
-        """Take arrivals as a batch below 0; letters among them are of batches before `letters_before`.
+    def take(self, arrivals: Iterable[Arrival], batch: int, without: Collection[str] = ()) -> None:
+        """Take arrivals as a batch below 0. Nothing is recorded in the tables `without`."""
+        self._note(self._region.take(arrivals), batch, without)
 
-        Nothing is recorded in the tables `without`.
-        """
-        outcome = self._region.take(arrivals, letters_before)
+    def _note(self, outcome: Outcome, batch: int, without: Collection[str]) -> None:
         outcome.notices += self._region.echoes.end()
+        self.refused += len(outcome.rejects)
         for table in without:
             getattr(outcome, table).clear()
         self._send(outcome, batch)

@@ -16,7 +16,7 @@ from state.errors import LacunaError
 from state.protocol.commands import Apply
 from streaming.apply import Applied, apply, plan, planned
 from streaming.claims import Claimed
-from streaming.evidence import gather
+from streaming.evidence import Facts, gather
 from streaming.holder import PrefixHeld
 from streaming.pipeline import Engine
 
@@ -99,11 +99,18 @@ def moves_of(given: list[str]) -> dict[str, str]:
     return dict(each.split("=", 1) for each in given)
 
 
+def _planned_here(config: Config, command: Apply, facts: Facts) -> Applied:
+    """Return what is to be done, as far as that is known in this folder: the router's may be elsewhere."""
+    if command.source == "state" and facts.announced not in facts.lives:
+        return Applied(facts.highest + 1, [])
+    return planned(config, command, facts)
+
+
 def _asked(config: Config, engine: Engine, command: Apply, patience: float) -> Applied:
     """Ask the running router, and wait until it has announced a new life, or has said why it does not."""
     with ControlLog(config.kafka.bootstrap, config.kafka.prefix) as control:
         before = control.read()
-        ahead = planned(config, command, gather(config, before, engine.partitions))
+        ahead = _planned_here(config, command, gather(config, before, engine.partitions))
         offset = ask_apply(config, command).offset
         until = time.monotonic() + patience
         while time.monotonic() < until:

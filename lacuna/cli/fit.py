@@ -1,7 +1,6 @@
 """`lacuna fit`: learn cells from publications, and write them into the configuration.
 
-Publications and subscriptions are read from a file of events or from the topics. The Delta tables hold no values of
-publications.
+Publications and subscriptions are read from a file of events or from the topics.
 """
 
 from __future__ import annotations

@@ -58,6 +58,8 @@ class Broker:
         self.version = 0
         self.gone = 0
         """Subscriptions that expired, and ends that were forgotten, since the last snapshot (`storage.store`)."""
+        self.waits = False
+        """Whether pending work has to wait (`Region.drain`)."""
         self.ledger = Ledger(self.setup.remember, self.setup.limits)
         self.subscriptions = Subscriptions()
         self.clients = Clients(self.setup.space, self.subscriptions.number)
@@ -125,6 +127,8 @@ class Broker:
         return any(link.told.working for link in self.links.values())
 
     def _work(self, effect: Effect) -> None:
+        if self.waits:
+            return
         for link in self.links.values():
             if link.told.working:
                 decisions, rebuilt = link.told.work()

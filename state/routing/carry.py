@@ -15,7 +15,7 @@ client wrote it, read again. Ledgers and what operators asked of links are taken
 configuration is refused, in sentences; nothing is dropped silently.
 
 That takes as long as the clients' requests took. So a running system feeds what stands while it goes on, and in its
-pause only what has changed since (`changes`).
+pause only what has changed since (`changes`); nor is anything else recorded then (`carried`).
 
 **Carried.** The tables of each life are complete by themselves: a life records what it begins with (`carried`). Every
 subscription that stands is a row `carry`. Every candidate of a link is a decision with the reason `carried`, unless the
@@ -25,10 +25,11 @@ life has decided again about all of them, and recorded that.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TypeVar
+from types import MappingProxyType
+from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -52,6 +53,7 @@ MOST_SAID = 200
 """Characters of a filter that a sentence quotes."""
 PORTION = 20_000
 """Requests that are fed, or rows that are recorded, at a time."""
+NOTHING: Mapping[Name, Standing] = MappingProxyType({})
 NEVER_SAID = Standing(Stamp(None, 0, 0, 0), None)
 """Older than anything that a client has said."""
 
@@ -98,11 +100,19 @@ def cut(whole: Region, parts: Mapping[str, Setups], epoch: int) -> dict[str, Reg
 # Fed
 
 
+class Asked(NamedTuple):
+    """What a client asked for. `shape` tells it from anything else; `request` makes it a request again."""
+
+    name: Name
+    shape: Hashable
+    request: Callable[[], Subscribe]
+
+
 @dataclass
 class Inherited:
     """What stands, as requests to another configuration, in order; its ledgers; what is refused, in sentences."""
 
-    requests: list[Subscribe] = field(default_factory=list)
+    requests: list[Asked] = field(default_factory=list)
     standing: dict[Name, Standing] = field(default_factory=dict)
     ended: dict[Name, Ended] = field(default_factory=dict)
     moved: int = 0
@@ -120,7 +130,7 @@ def inherited(old: Region, space: Space, brokers: Collection[str], moves: Mappin
     `moves` gives the clients of a broker another one.
     """
     found = Inherited(refused=_refused_moves(old, brokers, moves))
-    requests: list[tuple[Stamp, Subscribe]] = []
+    requests: list[tuple[Stamp, Asked]] = []
     another = None if space.is_same(old.space) else space
     for broker in old.brokers.values():
         home = moves.get(broker.name, broker.name)
@@ -134,7 +144,7 @@ def inherited(old: Region, space: Space, brokers: Collection[str], moves: Mappin
             if row.origin == LOCAL:
                 stamp = broker.ledger.standing[row.name].stamp
                 request = _request(row, home, stamp, another, old.clock)
-                requests.append((stamp, request)) if isinstance(request, Subscribe) else found.refused.append(request)
+                requests.append((stamp, request)) if isinstance(request, Asked) else found.refused.append(request)
     found.requests = [request for _, request in sorted(requests, key=lambda one: (one[0].time, one[1].name))]
     found.refused += _twice(found.requests)
     ended = sorted(found.ended.items(), key=lambda one: one[1].arrived)
@@ -146,15 +156,16 @@ def _at(home: str, name: Name) -> Name:
     return name if name.broker == home else name._replace(broker=home)
 
 
-def _request(row: Subscription, home: str, stamp: Stamp, space: Space | None, clock: int) -> Subscribe | str:
-    """Return what a client asked for as a request, read again if there is another space; or why that cannot be.
+def _request(row: Subscription, home: str, stamp: Stamp, space: Space | None, clock: int) -> Asked | str:
+    """Return what a client asked for, read again if there is another space; or why that cannot be.
 
     Its cause is that it is carried over, at this moment.
     """
     name, known = _at(home, row.name), Stamp(None, stamp.time, stamp.rank, stamp.offset)
     cause = Cause(name, Change.CARRY, stamp.time, clock)
     if space is None:
-        return Subscribe(name, row.boxes, known, None, row.tree, row.exact, row.where, cause)
+        again = Subscribe(name, (), known, None, row.tree, row.exact, row.where, cause)
+        return Asked(name, (row.shape, again.tree, again.exact), lambda: replace(again, boxes=row.boxes))
     asked = Reject("where", "how it was written is not kept") if row.where is None else read_where(space, row.where)
     if isinstance(asked, Reject):
         what = (row.where or b"").decode()[:MOST_SAID]
@@ -162,13 +173,20 @@ def _request(row: Subscription, home: str, stamp: Stamp, space: Space | None, cl
             f"{row.name.id} of {row.name.client} at {row.name.broker} asks for {what}: {asked.message}. Remedy: keep "
             "what it asks for in the space, or cancel it first"
         )
-    return Subscribe(name, asked.boxes, known, None, asked.tree, asked.exact, row.where, cause)
+    request = Subscribe(name, asked.boxes, known, None, asked.tree, asked.exact, row.where, cause)
+    return Asked(name, request.shape, lambda: request)
 
 
 def _refused_moves(old: Region, brokers: Collection[str], moves: Mapping[str, str]) -> list[str]:
     wrong = [(a, b, "is not a broker of the overlay as it is", a) for a, b in moves.items() if a not in old.brokers]
     wrong += [(a, b, "is not a broker of the new overlay", b) for a, b in moves.items() if b not in brokers]
-    return [f"--move {a}={b}: {name} {rule}. Remedy: name one that is" for a, b, rule, name in wrong]
+    stay = [
+        f"--move {a}={b}: {a} stays a broker, so what still arrives for it goes there. Remedy: take {a} out of the "
+        "overlay, or leave the move out"
+        for a, b in moves.items()
+        if a in brokers and a in old.brokers
+    ]
+    return [*(f"--move {a}={b}: {name} {rule}. Remedy: name one that is" for a, b, rule, name in wrong), *stay]
 
 
 def _homeless(broker: Broker) -> list[str]:
@@ -181,7 +199,7 @@ def _homeless(broker: Broker) -> list[str]:
     ]
 
 
-def _twice(requests: Iterable[Subscribe]) -> list[str]:
+def _twice(requests: Iterable[Asked]) -> list[str]:
     counts = Counter(request.name for request in requests)
     return [
         f"{name.id} of {name.client} would stand twice at {name.broker}. Remedy: cancel one of them first"
@@ -196,9 +214,9 @@ def changes(region: Region, before: Inherited, now: Inherited) -> list[Subscribe
     The ledgers of the region forget what they know, so that none of these requests is stale to them, and limits do not
     count, because what stands does so already; both until `settle_ledgers`.
     """
-    had = {request.name: request.shape for request in before.requests}
-    new = [request for request in now.requests if had.get(request.name) != request.shape]
-    left = had.keys() - {request.name for request in now.requests}
+    had = {asked.name: asked.shape for asked in before.requests}
+    new = [asked.request() for asked in now.requests if had.get(asked.name) != asked.shape]
+    left = had.keys() - {asked.name for asked in now.requests}
     for broker in region.brokers.values():
         broker.ledger.limits = Limits()
         broker.ledger.restore({name: NEVER_SAID for name in left if name.broker == broker.name}, {})
@@ -229,10 +247,13 @@ def prune_as(old: Region, new: Region) -> None:
 # Carried
 
 
-def carried(whole: Region, *, decisions: bool) -> Iterator[Outcome]:
-    """Yield what stands in a region of the whole overlay, and its decisions, as rows that are `carry` and `carried`."""
+def carried(whole: Region, *, decisions: bool, known: Mapping[Name, Standing] = NOTHING) -> Iterator[Outcome]:
+    """Yield what stands in a region of the whole overlay, and its decisions, as rows that are `carry` and `carried`.
+
+    What was `known` has such rows already: only what is new or ended since is yielded.
+    """
     causes: dict[Name, Cause] = {}
-    for changed in _portions(_standing(whole, causes)):
+    for changed in _portions(_standing(whole, causes, known)):
         yield Outcome(subscriptions=[(0, each) for each in changed])
     if decisions:
         for decided in _portions(_decided(whole, causes)):
@@ -244,12 +265,14 @@ def _portions(rows: Iterator[T]) -> Iterator[list[T]]:
         yield some
 
 
-def _standing(whole: Region, causes: dict[Name, Cause]) -> Iterator[Changed]:
+def _standing(whole: Region, causes: dict[Name, Cause], known: Mapping[Name, Standing]) -> Iterator[Changed]:
     for broker in whole.brokers.values():
-        for name, (stamp, expires) in broker.ledger.standing.items():
-            row = broker.subscriptions[name]
-            causes[name] = Cause(name, Change.CARRY, stamp.time, whole.clock)
-            yield Changed(causes[name], row.boxes, row.where, expires)
+        for name, standing in broker.ledger.standing.items():
+            causes[name] = Cause(name, Change.CARRY, standing.stamp.time, whole.clock)
+            if known.get(name) != standing:
+                row = broker.subscriptions[name]
+                yield Changed(causes[name], row.boxes, row.where, standing.expires)
+    yield from (Changed(_ended(name, whole.clock)) for name in known if name not in causes)
 
 
 def _decided(whole: Region, causes: Mapping[Name, Cause]) -> Iterator[Decided]:

@@ -166,6 +166,21 @@ class Region:
             raise InvariantError(f"{_place_of(arrival)}: {error}") from error
         return self._end(batch)
 
+    def drain(self, letters: Iterable[Arrival], batch: int) -> Outcome:
+        """Take letters that were under way between regions that were joined; none overtakes another.
+
+        Until all are taken, brokers say nothing of their own accord: it would overtake a letter that they sent before.
+        So pending work, and ends that are due, wait.
+        """
+        self._due = NEVER
+        for broker in self.brokers.values():
+            broker.waits = True
+        outcome = self.take(letters, batch)
+        for broker in self.brokers.values():
+            broker.waits = False
+        self.resume()
+        return outcome
+
     def feed(self, arrival: Arrival, item: int) -> Outcome:
         """Take one arrival as this item, and leave what it causes on the inner channels."""
         self._outcome.items = item

@@ -37,6 +37,7 @@ from streaming.lake import (
     Stream,
     check_folder,
     create_tables,
+    other_kinds,
     slices,
     table_counts,
     table_path,
@@ -435,7 +436,7 @@ def test_a_frame_of_a_later_version_is_refused(tmp_path: Path) -> None:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, strange.schema) as stream:
             stream.write_table(strange)
-        with pytest.raises(StateError, match="routes has other columns than the table"):
+        with pytest.raises(StateError, match=r"routes has columns that the table lacks.*Remedy"):
             RustWriter(str(tmp_path)).append("routes", [Stream(bytes(sink.getvalue()), 5)].copy, Stamp("test", 1))
 
 
@@ -600,12 +601,17 @@ def test_files_are_skipped_by_what_people_look_for_and_compaction_sorts_by_it(tm
     assert {"min.publication_key", "max.written"} <= set(there.get_add_actions(flatten=True).schema.names)
 
 
-def test_attributes_come_and_go(tmp_path: Path) -> None:
-    """A later life has another space: rows of both are in one table, and what one did not have is null."""
+@pytest.mark.parametrize("prepared", [True, False])
+def test_attributes_come_and_go(tmp_path: Path, prepared: bool) -> None:
+    """A later life has another space: rows of both are in one table, and what one did not have is null.
+
+    The tables have its attributes when it begins, or, where they are filled again from the topic, by its rows.
+    """
     run(archive(tmp_path), some_log(60, seed=3), 0)
     text = (TEXT % ("localhost:1", "lacuna", tmp_path, tmp_path)).replace("\nx =", "\ny =")
     other = parse(text).space
-    create_tables(f"{tmp_path}/lake", other)
+    if prepared:
+        create_tables(f"{tmp_path}/lake", other)
     there = DeltaTable(table_path(f"{tmp_path}/lake", "publications"))
     columns = columns_of("publications", 2, random.Random(1))
     RustWriter(f"{tmp_path}/lake").append(
@@ -615,5 +621,8 @@ def test_attributes_come_and_go(tmp_path: Path) -> None:
     points = there.to_pyarrow_table()["point"].to_pylist()
     assert {(point["x"] is None, point["y"] is None) for point in points} == {(True, False), (False, True)}
     changed = parse(text.replace('"int", low = 0, high = 9', '"float", low = 0.0, high = 9.0')).space
-    with pytest.raises(LacunaError, match=r"subscriptions there has other columns .* of another type: boxes\. Remedy"):
+    with pytest.raises(LacunaError, match=r"there has other columns .* of another type: \w+\. Remedy"):
         create_tables(f"{tmp_path}/lake", changed)
+    assert other_kinds(f"{tmp_path}/lake", other) == other_kinds(f"{tmp_path}/none", changed) == []
+    [refused] = other_kinds(f"{tmp_path}/lake", changed)
+    assert refused.startswith("space.y is double, and the tables hold it as int64. Remedy: give the attribute another")

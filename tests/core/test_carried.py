@@ -18,13 +18,15 @@ from state.config import Config
 from state.protocol.control import TICK
 from state.protocol.messages import Name
 from state.protocol.reasons import Reason
+from state.routing.carry import Inherited
 from state.storage.rows import Row
 from state.strategies import Spec
 from streaming.whole import NOT_AGAIN, Whole
 from tests.core.histories import configs, events
 from tests.core.lakes import write_lake
+from tests.core.oracle import Oracle
 from tests.core.shell import Shell, forget, some_cut
-from tests.core.test_carry import EVENTS, changed
+from tests.core.test_carry import EVENTS, changed, check_change, left, unread
 from tests.core.test_shell import LINE, publish, subscribe, unsubscribe
 from tests.core.test_whole import begin, drained, taken
 from tests.core.test_whole import successor as after_it
@@ -201,3 +203,47 @@ def asked(shell: Shell, folder: Path) -> list[Any]:
     ):
         found.append(duck.query(statement).read_all().to_pylist())
     return found
+
+
+def of_its_own_client(event: dict[str, Any]) -> dict[str, Any]:
+    """No two brokers have a client of the same name, so that all of them can move to one."""
+    return event if event["kind"] == "publish" else event | {"client": f"{event['client']} at {event['broker']}"}
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_what_changes_while_it_is_fed_is_caught_up_with(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """The system goes on while what stands is fed to the new overlay: what is cancelled, replaced and new meanwhile."""
+    config, chance, oracle = data.draw(configs()), random.Random(data.draw(st.integers(0, 9))), Oracle({"colour"})
+    shell = Shell(LINE, epoch=1, regions=some_cut(LINE, chance))
+    after = Shell(config, epoch=2, regions=some_cut(config, chance))
+    moves = {broker: "b0" for broker in LINE.overlay.brokers if broker not in config.overlay.brokers}
+    history = [of_its_own_client(event) for event in data.draw(events(LINE.overlay.brokers, most=20))]
+    cut = data.draw(st.integers(0, len(history)))
+    for event in history[:cut]:
+        shell.send(event)
+        oracle.take(event)
+    shell.settle()
+    early = left(shell, 2)
+    before = early.inherited(config, moves)
+    ahead = Whole(after.settings)
+    ahead.become(early, Inherited(), before)
+    ahead.record(decisions=False)
+    for event in history[cut:]:
+        shell.send(event)
+        oracle.take(event)
+    while unread(shell):
+        shell.run_batch()
+    whole = left(shell, 2)
+    ahead.become(whole, before, whole.inherited(config, moves))
+    ahead.record(decisions=False, known=before.standing)
+    ahead.sent += whole.sent
+    after.settings = replace(after.settings, earlier=frozenset({1}))
+    after.topics, after.inputs, after.clock = shell.topics, shell.topics, shell.clock
+    ends = {topic: len(shell.topic(topic)) for topic in (*EVENTS, "control", "links")}
+    begin(after, ahead, tmp_path_factory.mktemp("life"), ends)
+    oracle.standing = {(moves.get(b, b), c, i): where for (b, c, i), where in oracle.standing.items()}
+    check_change(after, oracle)
+    check_complete(after)

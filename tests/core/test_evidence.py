@@ -10,8 +10,12 @@ import pytest
 
 from access.offsets import Span
 from state.config import parse
+from state.errors import StateError
 from state.protocol.channel import Sender
+from state.protocol.commands import Apply
 from state.protocol.control import Beat, Claim, Life, Lives, Prefix
+from streaming.apply import is_fed, life_to_leave, losses, moves_left, starts_of
+from streaming.begin import EARLIEST
 from streaming.evidence import Begin, Continue, Facts, Held, Mark, Refusal, mark_of, verdict
 from streaming.life import FORMAT, Stored, stored_of
 from streaming.settings import settle
@@ -103,6 +107,15 @@ def test_the_routers_part_of_the_checkpoint_is_lost() -> None:
     assert refused(facts(lives={3: held(3, -1, -1)})) == "checkpoint lost"
 
 
+@pytest.mark.parametrize(("lives", "epoch"), [({}, 3), ({3: held(3)}, 4), ({2: held(2)}, 3)])
+def test_damaged_checkpoint(lives: dict[int, Held], epoch: int) -> None:
+    assert refused(facts(lives=lives, damaged={epoch: "checkpoint/lives/3/life.json (broken)"})) == "checkpoint damaged"
+
+
+def test_a_damaged_life_that_was_left_is_removed() -> None:
+    assert verdict(facts(prefix=announced(2, 3), damaged={2: "broken"})) == Continue(3, removes=(2,))
+
+
 def test_kafka_rolled_back() -> None:
     assert refused(facts(spans=SPANS | {("publish", 0): Span(0, 9)})) == "Kafka rolled back"
 
@@ -130,7 +143,8 @@ def test_every_situation_is_caused_by_a_test() -> None:
     """The tests above are these; a new situation needs one too."""
     assert set(ROUTER) == {
         *("restored copy", "checkpoint lost", "Kafka rolled back", "topic made again", "lost range"),
-        "changed configuration",
+        *("changed configuration", "checkpoint damaged"),
+        "other topics",  # see test_life
     }
 
 
@@ -144,3 +158,54 @@ def test_a_record_of_the_router_names_its_life_and_batch() -> None:
     assert mark_of(Sender("b0>b1", 7).frame("letter", b"", 3)) == Mark(7, 3)
     assert mark_of(b'{"client": "ann", "epoch": 7, "batch": 4}') == Mark(7, 4)
     assert [mark_of(value) for value in (None, b"", b"gossip", b'{"epoch": 7}', b"[1]")] == [None] * 5
+
+
+# The life that `apply` leaves
+
+
+@pytest.mark.parametrize(
+    ("given", "left"),
+    [
+        ({}, 3),
+        ({"lives": {2: held(2), 3: held(3)}}, 3),
+        ({"lives": {3: held(3), 4: held(4, -1, -1)}}, 3),  # a killed `apply`
+        ({"lives": {2: held(2), 3: held(3, -1, -1)}, "marks": frozenset()}, 3),  # announced, and nothing done yet
+        ({"lives": {2: held(2), 3: held(3, -1, 0)}, "marks": frozenset({Mark(3, 0)})}, 3),  # killed in its first batch
+        ({"lives": {2: held(2)}}, 2),  # a copy
+        ({"prefix": announced(2), "lives": {2: held(2), 3: held(3)}}, 3),  # Kafka was rolled back
+    ],
+)
+def test_the_life_that_is_left(given: dict[str, Any], left: int) -> None:
+    assert life_to_leave(facts(**given))[0] == left
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"lives": {}}, "life 3 was announced, is not whole in this folder, and was last run with here: the router's"),
+        ({"lives": {2: held(2), 3: held(3, -1, -1)}, "marks": frozenset({Mark(3, 5)})}, "life 3 .* is not whole"),
+        ({"prefix": Prefix(), "lives": {}}, "there is no life here"),
+        ({"damaged": {3: "life.json (broken)"}, "lives": {2: held(2)}}, r"life.json \(broken\): a file .* is damaged"),
+    ],
+)
+def test_a_life_that_cannot_be_left_is_no_reason_to_leave_an_older_one(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(StateError, match=f"{says}.*Remedy: .*lacuna apply --from topics"):
+        life_to_leave(facts(**given))
+
+
+def test_a_life_that_has_just_begun_is_left_where_it_begins() -> None:
+    begun = replace(held(3, -1, -1), stored=msgspec.structs.replace(stored(3), starts={"publish": {"0": 7}}))
+    assert starts_of(facts(lives={3: begun}), 3, begun)["publish"] == {"0": 7}
+    assert losses(facts(lives={3: begun}, spans={("publish", 0): Span(9, 12)}), begun) == [
+        "publish, partition 0, offsets 7 to 8"
+    ]
+    first = replace(begun, stored=msgspec.structs.replace(stored(3), starts={"publish": {"0": EARLIEST}}))
+    assert starts_of(facts(lives={3: first}, spans={("publish", 0): Span(9, 12)}), 3, first)["publish"] == {"0": 9}
+    assert losses(facts(lives={3: first}, spans={("publish", 0): Span(9, 12)}), first) == []
+
+
+def test_a_move_that_was_done_is_not_done_again() -> None:
+    lives = Lives((Life(1, 3, "apply", aliases={"b9": "b0"}),), (2,))
+    done = facts(prefix=Prefix(Claim(None, "ann", "here"), 1, lives=lives))
+    assert moves_left(done, Apply(moves={"b9": "b0", "b8": "b1"})) == {"b8": "b1"}
+    assert not is_fed(done, CONFIG, Apply(moves={"b9": "b0"})) and is_fed(done, CONFIG, Apply(moves={"b9": "b1"}))

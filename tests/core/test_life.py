@@ -99,9 +99,10 @@ def test_batches_and_offsets_are_those_of_spark(tmp_path: Path) -> None:
     folder = Folder(config.lake.checkpoint)
     assert folder.batches(1, "offsets") == [8, 9, 10] and folder.batches(1, "commits") == [8, 9]
     assert folder.offsets(1, 9, "lacuna") == {"subscribe": {"0": 9}, "publish": {"0": 7}}
-    (router / "offsets" / "9").write_text("v1\n{}\n{broken")
-    with pytest.raises(StateError, match=r"offsets/9: the checkpoint is damaged.*Remedy: restore"):
-        folder.offsets(1, 9, "lacuna")
+    for damaged in ("v1\n{}\n{broken", "v1\n{}", ""):
+        (router / "offsets" / "9").write_text(damaged)
+        with pytest.raises(StateError, match=r"offsets/9 \(.*damaged.*Remedy: restore"):
+            folder.offsets(1, 9, "lacuna")
 
 
 def test_a_checkpoint_of_the_version_before_lives_is_a_life(tmp_path: Path) -> None:
@@ -130,15 +131,25 @@ def test_a_path_may_be_an_address(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (config_text(LINKS, '"flood"'), "the strategy of b0>b1 was auto, covering = lazy, and is flood, "),
-        (config_text([("b0", "b2")], '"auto"'), "overlay.links was b0-b1, and is b0-b2; 4 more differ"),
+        (config_text(LINKS, '"flood"'), "the strategy of every link was auto, covering = lazy, and is flood, "),
+        (
+            config_text(LINKS, '"auto"') + '[routing.links."b0>b1"]\nstrategy = "flood"\n',
+            "the strategy of b0>b1 was auto, covering = lazy, and is flood, ",
+        ),
+        (
+            config_text([("b0", "b2")], '"auto"'),
+            "the broker b1 is removed; the broker b2 is added; the link b0-b1 is removed; 1 more differ",
+        ),
         (
             config_text(LINKS, '"auto"').replace("high = 7", "high = 8"),
-            "space.x was int, 0 to 7, and is int, 0 to 8; 1",
+            "space.x was int, 0 to 7, and is int, 0 to 8",
         ),
-        (config_text(LINKS, '"auto"').replace("x = {", "z = {"), "space was x, y, colour, and is z, y, colour; 2 more"),
+        (config_text(LINKS, '"auto"').replace("x = {", "z = {"), "space.x is removed; space.z is added: int, 0 to 7"),
+        (
+            config_text(LINKS, '"auto"').replace("x = {", "w = {").replace("y = {", "x = {").replace("w = {", "y = {"),
+            "the order of attributes was x, y, colour, and is y, x, colour",
+        ),
         (config_text(LINKS, '"auto"') + "remember = 5\n", "routing.remember was 86400, and is 5"),
-        (config_text(LINKS, '"auto"') + '[kafka]\nprefix = "other"\n', "prefix was lacuna, and is other"),
         (config_text(LINKS, '"auto"', regions="2"), "overlay.regions was auto, and is 2"),
         (config_text(LINKS, '"auto"', regions='[["b0", "b1"]]'), "overlay.regions was auto, and is [['b0', 'b1']]"),
     ],
@@ -148,6 +159,12 @@ def test_a_changed_configuration_is_refused(tmp_path: Path, text: str, says: str
     with pytest.raises(StateError, match="another configuration") as refused:
         known(config_at(tmp_path, text))
     assert says in str(refused.value) and "Remedy" in str(refused.value)
+
+
+def test_another_prefix_is_another_system(tmp_path: Path) -> None:
+    write_life(config_at(tmp_path))
+    with pytest.raises(StateError, match=r"kafka.prefix was 'lacuna', and is 'other': .*Remedy: go back to that"):
+        known(config_at(tmp_path, config_text(LINKS, '"auto"') + '[kafka]\nprefix = "other"\n'))
 
 
 def test_another_number_of_partitions_is_a_difference(tmp_path: Path) -> None:

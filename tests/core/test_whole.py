@@ -131,7 +131,7 @@ def drained(old: Shell, new: Shell) -> Whole:
     sent = {sender.channel: sender.number for region in regions for sender in region.senders.values()}
     whole = Whole(new.settings, regions)
     whole.record(decisions=True)
-    whole.take(letters(old), DRAINED, letters_before=old.batch)
+    whole.drain(letters(old), old.batch)
     assert all(sent[channel] == number for channel, number in whole.received.items())
     return whole
 

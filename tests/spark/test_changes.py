@@ -7,7 +7,7 @@ each change publications of all brokers reach exactly whom brute force says.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -18,9 +18,10 @@ from streaming import begin
 from streaming.apply import apply
 from streaming.holder import Holder
 from streaming.life import Folder
+from streaming.restarts import JobFailed
 from streaming.whole import Whole
 from tests.spark.test_remedies import ENGINE, System, new_system, system
-from tests.system.owed import AT
+from tests.system.owed import AT, delivered
 
 pytestmark = pytest.mark.system
 __all__ = ["new_system", "system"]
@@ -141,6 +142,43 @@ def test_a_change_that_is_killed_at_any_step_is_undone_or_finished(
             system.command("apply")
         if "prologue" not in step:
             system.refused("changed configuration")
-            system.command("apply")
+        system.command("apply")
         system.run()
         system.check()
+
+
+def test_a_change_right_after_another(system: System) -> None:
+    """The second begins from a life that has done nothing yet; what was under way between regions is delivered once."""
+    system.history.publish("praha", "under way")
+    with system.running(replace(ENGINE, trigger="600 seconds")) as service:
+        service.wait(lambda: service.query("router").lastProgress is not None)
+    assert len(delivered(system.config)[1]) < len(system.history.owed), "a letter has not been read"
+    text = system.file.read_text()
+    for strategy in ("flood", "union"):
+        system.configure(f'{text}[routing]\nstrategy = "{strategy}"\n')
+        system.command("apply")
+    system.run()
+    system.check()
+
+
+def test_a_running_job_whose_change_fails(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the announcement it goes on as it was. After it, it stops; the next start goes on with the new life."""
+    changed = f'{system.file.read_text()}[routing]\nstrategy = "flood"\n'
+    with pytest.raises(JobFailed, match=r"no room\. Remedy: .*start the job again"), system.running() as service:
+        with monkeypatch.context() as patch:
+            patch.setattr(Folder, "write", has_no_room)
+            assert service._apply(Apply(toml=changed)) == ["no room"]
+        system.history.publish("praha", "as before")
+        service.wait(service.quiet)
+        with monkeypatch.context() as patch:
+            patch.setattr(Folder, "note_sent", has_no_room)
+            service._apply(Apply(toml=changed))
+    system.configure(changed)
+    system.history.publish("praha", "after it")
+    system.run()
+    system.check()
+    assert sorted(delivered(system.config)) == [1, 2]
+
+
+def has_no_room(*_: Any, **__: Any) -> Any:
+    raise LacunaError("no room")

@@ -33,7 +33,9 @@ from access.topics import ensure_topics
 from lacuna.__main__ import main
 from state.config import Config, parse
 from state.errors import LacunaError
+from state.protocol.commands import Apply
 from state.protocol.topics import Topic, Topics
+from streaming.apply import apply
 from streaming.causes import KNOWN
 from streaming.pipeline import Engine
 from streaming.restarts import JobFailed
@@ -204,6 +206,32 @@ def test_everything_on_the_machine_lost(system: System) -> None:
     system.check(again=["first"])
 
 
+def test_checkpoint_damaged(system: System) -> None:
+    """Each file that a start reads; restored from a copy, or, without one, a life from the topics."""
+    life = system.home / "checkpoint" / "lives" / "1"
+    last = max((life / "router" / "offsets").glob("[0-9]*"), key=lambda file: int(file.name))
+    for file in (life / "life.json", last):
+        whole = file.read_bytes()
+        file.write_bytes(whole[: len(whole) // 2])
+        system.refused("checkpoint damaged")
+        with pytest.raises(LacunaError, match=r"damaged.*Remedy: .*lacuna apply --from topics"):
+            apply(system.config, ENGINE, system.said.append, Apply())
+        file.write_bytes(whole)
+    go_on(system)
+    (life / "life.json").write_text("{")
+    assert system.command("apply", "--from", "topics")["epoch"] == 2
+    system.run()
+    system.check(again=["first", "after the remedy"])
+
+
+def test_other_topics(system: System) -> None:
+    before = system.file.read_text()
+    system.configure(before.replace('prefix = "r', 'prefix = "other'))
+    system.refused("other topics")
+    system.configure(before)
+    go_on(system)
+
+
 def test_kafka_rolled_back(new_system: Callable[..., System], tmp_path: Path) -> None:
     """The router goes on with its own state, and new tables begin with what `records` still has; the old are aside."""
     home = tmp_path / "kafka"
@@ -341,6 +369,9 @@ def test_a_damaged_state(system: System) -> None:
     system.history.publish("praha", "unread")
     with pytest.raises(JobFailed, match=r"damaged.*Remedy: .*lacuna apply --from topics"), system.running() as service:
         service.wait(lambda: False)
+    with pytest.raises(LacunaError, match=r"damaged.*Remedy: .*lacuna apply --from topics") as refused:
+        apply(system.config, ENGINE, system.said.append, Apply())
+    assert "\n" not in str(refused.value)
     assert system.command("apply", "--from", "topics")["epoch"] == 2
     system.run()
     system.check(again=["first"])

@@ -8,6 +8,7 @@ from typing import Any
 
 import deltalake
 
+from access.control import ControlLog
 from producers.sender import Sender
 from state.config import Config
 from state.protocol.topics import Topics
@@ -47,11 +48,15 @@ class History:
 
 
 def delivered(config: Config) -> dict[int, list[Delivery]]:
-    """Deliveries by epoch, without repeats, as a client reads them."""
+    """Deliveries by epoch, without repeats, and without those of a router that was succeeded. In one partition."""
     marks: dict[tuple[int, str], int] = {}
     found: dict[int, list[Delivery]] = {}
-    for record in read_topic(config.kafka.bootstrap, Topics(config.kafka.prefix).deliveries):
+    with ControlLog(config.kafka.bootstrap, config.kafka.prefix) as control:
+        lives = control.read().lives
+    for offset, record in enumerate(read_topic(config.kafka.bootstrap, Topics(config.kafka.prefix).deliveries)):
         d = json.loads(record.value)
+        if lives.judge(d["epoch"], "deliveries", 0, offset) == "void":
+            continue
         if d["seq"] > marks.get((d["epoch"], d["channel"]), 0):
             marks[d["epoch"], d["channel"]] = d["seq"]
             found.setdefault(d["epoch"], []).append((d["broker"], d["client"], d["subscription"], d["publication"]))

@@ -5,7 +5,10 @@ What stops a start, and its remedy, is tested in `tests/spark/test_remedies.py`.
 
 from __future__ import annotations
 
-import shutil
+import json
+import os
+import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,7 +35,15 @@ def job(tmp_path: Path, bootstrap: str) -> Iterator[Job]:
     made.kill()
 
 
-def test_one_life_after_another(job: Job, tmp_path: Path) -> None:
+@pytest.fixture
+def other(tmp_path: Path, bootstrap: str) -> Iterator[Job]:
+    """A job of the same system on another machine."""
+    made = Job(tmp_path / "other", bootstrap, "lives")
+    yield made
+    made.kill()
+
+
+def test_one_life_after_another(job: Job, other: Job, tmp_path: Path) -> None:
     history = History(job.config)
     for k, broker in enumerate(("oslo", "rome", "praha", "wien")):
         history.subscribe(broker, f"s{k}")
@@ -43,9 +54,9 @@ def test_one_life_after_another(job: Job, tmp_path: Path) -> None:
     check_a_second_router_is_refused(job, tmp_path / "elsewhere")
     check_foreign_records_are_rejects(job, history)
     check_a_running_system_says_what_it_refuses(job)
-    check_a_running_system_begins_a_new_life(job, history)
-    check_a_killed_machine_goes_on_by_the_remedy(job, history)
-    assert job.terminate() == 0
+    check_a_running_system_begins_a_new_life(job, history, tmp_path / "elsewhere")
+    check_a_machine_that_hung_is_succeeded_by_the_remedy(job, history, other)
+    assert other.terminate() == 0
 
 
 def check_all_subscriptions_were_in_force(job: Job, history: History) -> None:
@@ -95,14 +106,20 @@ def check_a_running_system_says_what_it_refuses(job: Job) -> None:
     job.file.write_text(text)
 
 
-def check_a_running_system_begins_a_new_life(job: Job, history: History) -> None:
-    """Asked by a command, in the session that runs: a broker and a strategy are new, nothing is lost or comes twice."""
+def check_a_running_system_begins_a_new_life(job: Job, history: History, elsewhere: Path) -> None:
+    """Asked from another directory, in the session that runs: a broker and a strategy are new, nothing comes twice."""
     before, text = delivered(job.config), job.file.read_text()
     overlay = '["wien", "praha"], ["praha", "brno"]]\nregions = 2\n[routing]\nstrategy = "cover"'
     old = '["wien", "praha"]]\nregions = [["paris", "oslo", "rome"], ["wien", "praha"]]'
     assert old in text
     job.file.write_text(text.replace(old, overlay))
-    changed = job.apply()
+    file = elsewhere / "lacuna.toml"
+    file.write_text(job.file.read_text().replace(str(job.home), str(elsewhere)))
+    command = [PROGRAM, "apply", "--config", str(file)]
+    done = subprocess.run([*command, "--dry-run"], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2 and f"was last run with {socket.gethostname()}:{job.home}" in done.stderr
+    done = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=120, check=False)
+    changed = json.loads(done.stdout)
     assert changed["epoch"] == 2 and "4 subscriptions are decided again" in changed["changes"]
     job.config = parse(job.file.read_text())
     history.publish("brno", "after the command")
@@ -114,23 +131,28 @@ def check_a_running_system_begins_a_new_life(job: Job, history: History) -> None
     check_rows(job)
 
 
-def check_a_killed_machine_goes_on_by_the_remedy(job: Job, history: History) -> None:
-    """kill -9, and the folder is gone but for the lake and the archive's part: topics and the last tick are enough."""
+def check_a_machine_that_hung_is_succeeded_by_the_remedy(job: Job, history: History, other: Job) -> None:
+    """By one that has nothing of it: the topics are enough. When it wakes, it stops, and what it wrote is ignored."""
     with ControlLog(job.config.kafka.bootstrap, job.config.kafka.prefix) as control:
         wait_until(lambda: (beat := control.read().beat) is not None and beat.epoch == 2 and beat.batch > 0, "a tick")
-    job.kill()
     before = {epoch: sorted(found) for epoch, found in delivered(job.config).items()}
-    shutil.rmtree(job.home / "checkpoint" / "lives")
-    assert job.apply("--from", "topics")["epoch"] == 3
-    job.start(tick=1)
-    job.settle()
+    assert job.process is not None
+    os.killpg(job.process.pid, signal.SIGSTOP)
+    history.publish("rome", "while it hung")
+    other.file.write_text(job.file.read_text().replace(str(job.home), str(other.home)))
+    other.config = parse(other.file.read_text())
+    assert other.apply("--from", "topics")["epoch"] == 3
+    other.start(tick=1)
+    other.settle()
     history.publish("rome", "after the loss")
-    job.archive_settled()
-    now = delivered(job.config)
+    os.killpg(job.process.pid, signal.SIGCONT)
+    assert "this router was succeeded by another, and stops" in job.ended()
+    other.archive_settled()
+    now = delivered(other.config)
     assert {epoch: sorted(now[epoch]) for epoch in before} == before
-    late = {delivery for delivery in history.owed if delivery[3] == "after the loss"}
+    late = {delivery for delivery in history.owed if delivery[3] in ("while it hung", "after the loss")}
     assert late <= set(now[3]) <= set(history.owed), "all that is owed now; the rest came again"
-    check_rows(job)
+    check_rows(other)
 
 
 def check_rows(job: Job) -> None:
