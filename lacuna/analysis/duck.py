@@ -40,14 +40,20 @@ FUNCTIONS = frozenset(
         *("count_star", "count", "sum", "avg", "min", "max", "max_by", "min_by", "median", "stddev", "variance"),
         *("percentile_cont", "quantile_cont", "row_number", "rank", "dense_rank", "lag", "lead"),
         *("abs", "round", "floor", "ceil", "greatest", "least", "nullif", "+", "-", "*", "/", "%"),
-        *("lower", "upper", "length", "trim", "concat_ws", "starts_with", "||", "~~", "!~~"),
-        *("date_trunc", "year", "month", "day", "hour", "minute", "array_contains", "struct_extract"),
+        *("lower", "upper", "length", "trim", "replace", "concat_ws", "starts_with", "||", "~~", "!~~"),
+        *("bool_and", "bool_or", "now", "date_trunc", "year", "month", "day", "hour", "minute"),
+        *("array_contains", "struct_extract"),
     )
 )
 """Functions that give the same in both engines."""
 WIDE, SPAN = pa.decimal128(38, 0), pa.month_day_nano_interval()
 DAY = 86_400_000_000
 CASTS = frozenset(("DATE", "DOUBLE"))
+INTERVALS = frozenset(("to_days", "to_hours", "to_minutes", "to_seconds"))
+"""Functions that DuckDB's parser makes of `INTERVAL 1 HOUR`, and of the like."""
+FIELDS = frozenset(("YEAR", "MONTH", "DAY", "HOUR", "MINUTE"))
+"""What `EXTRACT` gives alike in both engines."""
+NAIVE = pa.timestamp("us")
 OTHER = frozenset(
     ("ARRAY_EXTRACT", "ARRAY_SLICE", "LAMBDA", "TABLE_FUNCTION", "SHOW_REF", "PIVOT", "POSITIONAL_REFERENCE")
 )
@@ -131,7 +137,7 @@ def _as_spark_has_them(rows: pa.RecordBatchReader) -> pa.RecordBatchReader:
 
     DuckDB makes sums wider than int64, which Arrow has as decimals; and spans have months besides, which are 0 here.
     """
-    types = {WIDE: pa.int64(), SPAN: pa.duration("us")}
+    types = {WIDE: pa.int64(), SPAN: pa.duration("us"), NAIVE: pa.timestamp("us", "UTC")}
     schema = pa.schema([field.with_type(types.get(field.type, field.type)) for field in rows.schema])
     return pa.RecordBatchReader.from_batches(schema, (_cast(batch, schema) for batch in rows))
 
@@ -158,13 +164,34 @@ def is_plain(tree: dict[str, Any]) -> bool:
 
 
 def _nodes(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield the nodes of a tree, those within a literal left out."""
     if isinstance(value, dict):
         yield value
+        if _is_literal(value):
+            return
     for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         yield from _nodes(inner)
 
 
+def _is_literal(node: dict[str, Any]) -> bool:
+    """Return whether a node is `TIMESTAMP '...'`, or `INTERVAL 1 HOUR` with a whole number."""
+    if node.get("class") == "CAST" and node["type_expr"].get("type_name") == "TIMESTAMP":
+        child = node["child"]
+        return bool(child.get("class") == "CONSTANT" and child["literal"]["kind"] == "STRING")
+    if node.get("function_name") not in INTERVALS:
+        return False
+    inner = node
+    while inner.get("class") in ("FUNCTION", "CAST"):  # the parser puts casts and a `trunc` around the number
+        inner = inner["child"] if inner["class"] == "CAST" else inner["arguments"][0]["expression"]
+    return bool(inner.get("class") == "CONSTANT" and str(inner["literal"].get("text")).isdigit())
+
+
 def _is_common(node: dict[str, Any]) -> bool:
+    if _is_literal(node):
+        return True
+    if node.get("function_name", "").lower() == "date_part":
+        field = node["arguments"][0]["expression"]
+        return field.get("class") == "CONSTANT" and str(field["literal"].get("text")).upper() in FIELDS
     if "function_name" in node and node["function_name"].lower() not in FUNCTIONS:
         return False
     if node.get("schema_name") or str(node.get("table_name", "")).lower().startswith(CATALOGUES):

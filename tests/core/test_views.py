@@ -173,6 +173,11 @@ def test_hot_links_carry_the_most(duck: Duck) -> None:
         "SELECT 1; SELECT 2",
         "SELECT * FROM read_csv('/etc/passwd')",
         "SELECT * FROM decisions USING SAMPLE 5",
+        "SELECT INTERVAL 1.5 HOUR",
+        "SELECT to_hours(hop) FROM routes",
+        "SELECT trunc(1.5)",
+        "SELECT CAST(seq AS TIMESTAMP) FROM routes",
+        "SELECT EXTRACT(DOW FROM arrived) FROM routes",
     ],
 )
 def test_a_statement_that_may_mean_something_else_in_spark_is_left_to_spark(duck: Duck, statement: str) -> None:

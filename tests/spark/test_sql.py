@@ -97,6 +97,10 @@ PLAIN = (
     "SELECT hop, lag(hop) OVER (PARTITION BY broker ORDER BY seq) AS before FROM routes VERSION AS OF 1",
     "SELECT count(*) AS n FROM routes VERSION AS OF 0",
     "SELECT client, expires - arrived AS span FROM subscriptions WHERE expires IS NOT NULL",
+    "SELECT client, TIMESTAMP '1970-01-02 01:00:00' AS t FROM deliveries WHERE arrived < TIMESTAMP '1970-01-03'",
+    "SELECT count(*) AS n FROM routes WHERE arrived > now() - INTERVAL 1 HOUR OR arrived < now() - INTERVAL '2' DAY",
+    "SELECT arrived + INTERVAL 2 DAYS AS later, EXTRACT(HOUR FROM arrived) AS hour FROM publications",
+    "SELECT bool_or(hop > 1) AS one, bool_and(hop > 1) AS each, replace(broker, 'o', '0') AS b FROM routes GROUP BY 3",
     "SELECT broker || '>' || link AS name, upper(action) AS a FROM routes WHERE link LIKE 'p%' ORDER BY ALL",
 )
 
