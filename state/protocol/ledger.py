@@ -26,10 +26,14 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from itertools import islice, takewhile
 from struct import Struct
+from types import MappingProxyType
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from state.errors import InvariantError
 from state.protocol.events import Reject
@@ -61,28 +65,39 @@ class Standing(NamedTuple):
 
 
 _STANDING = Struct("<qqqqB")
-_NONE = -(2**63)
+_COLUMNS = [("rev", "<i8"), ("time", "<i8"), ("offset", "<i8"), ("expires", "<i8"), ("rank", "u1")]
+NONE = -(2**63)
 """Stands for "no revision" and "never ends" among whole numbers."""
 
 
 def _packed(standing: Standing) -> bytes:
     (rev, time, rank, offset), expires = standing
-    numbers = (_NONE if rev is None else rev, time, offset, _NONE if expires is None else expires)
+    numbers = (NONE if rev is None else rev, time, offset, NONE if expires is None else expires)
     return _STANDING.pack(*numbers, rank)
 
 
 def _unpacked(packed: bytes) -> Standing:
     rev, time, offset, expires, rank = _STANDING.unpack(packed)
-    stamp = Stamp(None if rev == _NONE else rev, time, rank, offset)
-    return Standing(stamp, None if expires == _NONE else expires)
+    stamp = Stamp(None if rev == NONE else rev, time, rank, offset)
+    return Standing(stamp, None if expires == NONE else expires)
 
 
 class Standings(MutableMapping[Name, Standing]):
     """What stands, by name. Each is kept as bytes: there are millions, and as objects one takes four times as much."""
 
-    def __init__(self, standing: Mapping[Name, Standing] | Iterable[tuple[Name, Standing]] = ()) -> None:
-        pairs = standing.items() if isinstance(standing, Mapping) else standing
-        self._packed = {name: _packed(one) for name, one in pairs}
+    def __init__(self, standing: Mapping[Name, Standing] = MappingProxyType({})) -> None:
+        self._packed = {name: _packed(one) for name, one in standing.items()}
+
+    @classmethod
+    def of(cls, names: Sequence[Name], columns: Mapping[str, NDArray[np.int64]]) -> Standings:
+        """Return what stands, all at once: `rev`, `time`, `rank`, `offset` and `expires` as columns."""
+        rows, made = np.empty(len(names), np.dtype(_COLUMNS)), cls()
+        for column, values in columns.items():
+            rows[column] = values
+        packed, size = rows.tobytes(), _STANDING.size
+        parts = (packed[k : k + size] for k in range(0, len(packed), size))
+        made._packed = dict(zip(names, parts, strict=True))
+        return made
 
     def __getitem__(self, name: Name) -> Standing:
         return _unpacked(self._packed[name])
@@ -105,7 +120,7 @@ class Standings(MutableMapping[Name, Standing]):
     def passing(self) -> list[tuple[int, Name]]:
         """Return the moments at which some end, with their names."""
         ends = ((_STANDING.unpack(packed)[3], name) for name, packed in self._packed.items())
-        return [(moment, name) for moment, name in ends if moment != _NONE]
+        return [(moment, name) for moment, name in ends if moment != NONE]
 
 
 class Ended(NamedTuple):
@@ -304,11 +319,9 @@ class Ledger:
         }
         self.restore(standing, {name: Ended(_later_by(e.stamp, by), e.arrived + by) for name, e in self.ended.items()})
 
-    def restore(
-        self, standing: Mapping[Name, Standing] | Iterable[tuple[Name, Standing]], ended: dict[Name, Ended]
-    ) -> None:
+    def restore(self, standing: Mapping[Name, Standing], ended: dict[Name, Ended]) -> None:
         """Take over what another ledger held."""
-        self.standing, self.ended = Standings(standing), ended
+        self.standing, self.ended = standing if isinstance(standing, Standings) else Standings(standing), ended
         self._counts = Counter(name.client for name in self.standing)
         self._ends = self._moments()
 

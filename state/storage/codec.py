@@ -32,7 +32,7 @@ from state.errors import InvariantError, StateError
 from state.filters.trees import Filter, pack_tree, unpack_tree
 from state.geometry.boxes import Shape, gathered, shapes_of
 from state.matching.clients import Clients
-from state.protocol.ledger import Ended, Ledger, Standing
+from state.protocol.ledger import NONE, Ended, Ledger, Standings
 from state.protocol.messages import LOCAL, Cause, Name, Stamp, Subscribe
 from state.protocol.reasons import Reason
 from state.protocol.wire import Packed, pack, unpack
@@ -80,8 +80,6 @@ MIGRATIONS: dict[str, Migrations] = {
 }
 SUBSCRIPTIONS, LEDGER = ".subscriptions", ".ledger"
 
-NONE = -(2**63)
-"""Stands for "no revision" and "never expires" in columns of whole numbers."""
 T = TypeVar("T")
 
 
@@ -423,12 +421,17 @@ def _store_ledger(ledger: Ledger, clients: Sequence[Name]) -> StoredLedger:
 
 
 def _restore_ledger(broker: Broker, part: StoredLedger) -> None:
-    expires = (None if moment == NONE else moment for moment in from_series(part.expires).tolist())
-    standing = (Standing(*row) for row in zip(_from_stamps(part.standing), expires, strict=True))
+    columns = {
+        "rev": from_series(part.standing.revs),
+        "time": from_series(part.standing.times),
+        "rank": from_series(part.standing.ranks),
+        "offset": from_series(part.standing.offsets),
+        "expires": from_series(part.expires),
+    }
     arrived = from_series(part.arrived).tolist()
     ended = [Ended(*row) for row in zip(_from_stamps(part.ended), arrived, strict=True)]
     broker.ledger.restore(
-        zip(broker.clients, standing, strict=True), dict(zip(_from_names(part.names), ended, strict=True))
+        Standings.of(list(broker.clients), columns), dict(zip(_from_names(part.names), ended, strict=True))
     )
     broker.ledger.check()
 

@@ -235,7 +235,7 @@ def test_judging_an_event_tells_its_effect_and_changes_nothing() -> None:
     ):
         before = dict(ledger.standing), dict(ledger.ended), ledger.next_expiry
         assert ledger.judge(message, 2) == expected
-        assert (ledger.standing, ledger.ended, ledger.next_expiry) == before
+        assert (dict(ledger.standing), ledger.ended, ledger.next_expiry) == before
         assert ledger.apply(message, 5) == expected
 
 
