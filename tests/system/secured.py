@@ -1,7 +1,7 @@
 """A real Kafka with TLS, all mechanisms and ACLs, its certificates, and tokens that it accepts.
 
 INTERNAL   plain text; whoever comes in there may do everything: it makes users and rights
-CLIENT     SASL_SSL with SCRAM-SHA-512; nobody may do anything that is not granted
+CLIENT     SASL_SSL with SCRAM-SHA-512 or -256; nobody may do anything that is not granted
 NAMED      SASL_SSL with PLAIN, one user
 TOKEN      SASL_SSL with OAUTHBEARER: tokens that the key in token.key has signed
 MUTUAL     SSL; clients show a certificate
@@ -50,7 +50,7 @@ SETTINGS = """
 inter.broker.listener.name=INTERNAL
 authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 super.users=User:ANONYMOUS
-sasl.enabled.mechanisms=SCRAM-SHA-512
+sasl.enabled.mechanisms=SCRAM-SHA-512,SCRAM-SHA-256
 listener.name.named.sasl.enabled.mechanisms=PLAIN
 listener.name.named.plain.sasl.jaas.config={plain}.PlainLoginModule required user_named="{password}";
 listener.name.token.sasl.enabled.mechanisms=OAUTHBEARER
@@ -162,7 +162,8 @@ class SecuredKafka:
             plain=modules["plain"], oauth=modules["oauthbearer"], password=PLAIN_PASSWORD, keys=keys
         )
         kept += [f"listener.security.protocol.map={protocols}", settings]
-        kept += [f"listener.name.{name}.scram-sha-512.{LOGIN}" for name in ("client", "expired")]
+        for name in ("client", "expired"):
+            kept += [f"listener.name.{name}.{mechanism}.{LOGIN}" for mechanism in ("scram-sha-512", "scram-sha-256")]
         return "\n".join(kept)
 
     def _format(self) -> None:
@@ -181,9 +182,9 @@ class SecuredKafka:
     def admin(self) -> Any:
         return KafkaAdminClient(bootstrap_servers=self.at("INTERNAL"), bootstrap_timeout_ms=5000)
 
-    def add_user(self, name: str, password: str) -> None:
+    def add_user(self, name: str, password: str, mechanism: ScramMechanism = ScramMechanism.SCRAM_SHA_512) -> None:
         """Make a user who may do nothing."""
-        made = UserScramCredentialUpsertion(name, ScramMechanism.SCRAM_SHA_512, password)
+        made = UserScramCredentialUpsertion(name, mechanism, password)
         with closing(self.admin()) as admin:
             assert admin.alter_user_scram_credentials([made]) == {name: None}
 
@@ -212,7 +213,8 @@ class SecuredKafka:
         self.grant(json.dumps({"principal": f"User:{user}", "rights": asked}))
 
     def stop(self, number: int = signal.SIGKILL) -> None:
-        os.killpg(self.process.pid, number)
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, number)
         self.process.wait()
 
 

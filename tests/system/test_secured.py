@@ -14,16 +14,18 @@ import sys
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import deltalake
 import pytest
+from kafka.admin import ScramMechanism
 
 from access.errors import NotAdmitted
 from access.offsets import topic_spans
 from access.security import check
+from access.topics import lacking
 from infra.ports import find_free
 from lacuna.cli.demo import config_text, expected_deliveries
 from producers.client import Client
@@ -38,6 +40,9 @@ from tests.system.secured import PLAIN_PASSWORD, SecuredKafka, make_token
 PREFIX = "demo"
 PASSWORDS = {name: f"pass word of {name} 7Qx" for name in ("router", "producer", "listener", "stranger")}
 ROTATED = "another pass word 7Qx"
+OF_SAM = "pass word of sam 7Qx"
+WAITING = ("--wait", "200")
+"""As long as a slow machine needs."""
 AT = '{"price": 12.5, "volume": 150, "symbol": "IBM"}'
 WHERE = '{"price": [10, 20]}'
 FOUR_BOXES = "price BETWEEN 1 AND 2 OR price BETWEEN 3 AND 4 OR price BETWEEN 5 AND 6 OR price BETWEEN 7 AND 8"
@@ -93,6 +98,16 @@ class World:
         asked = self.lacuna("status", "--json", user="router")
         return {"code": asked.returncode} | (json.loads(asked.stdout) if asked.stdout.startswith("{") else {})
 
+    @contextmanager
+    def without_kafka(self) -> Iterator[None]:
+        """Kafka is away, and the job knows it. Kafka is back afterwards, whatever has failed meanwhile."""
+        self.kafka.stop(signal.SIGTERM)
+        try:
+            wait_until(lambda: not self.status().get("kafka", {"up": True})["up"], "the job misses Kafka")
+            yield
+        finally:
+            self.kafka.start()
+
     def said(self, job: Job) -> list[str]:
         """What the job has logged, and lines of others, each as it is."""
         lines = job.log().splitlines()
@@ -112,18 +127,20 @@ def job(world: World) -> Iterator[Job]:
     job = Job(world.home / "job", world.kafka.at("CLIENT"), PREFIX)
     job.file = world.config("router")
     job.config = parse(job.file.read_text())
-    world.kafka.stop(signal.SIGTERM)
     events = world.home / "events"
     events.mkdir()
     logged = ("--conf", "spark.eventLog.enabled=true", "--conf", f"spark.eventLog.dir=file://{events}")
-    job.start("--wait", "--spark-ui", str(world.spark_ui), *logged, wait=False, tick=1)
+    world.kafka.stop(signal.SIGTERM)
     try:
-        wait_until(lambda: "Kafka is waited for: " in job.log(), "the job waits for Kafka")
-        wait_until(lambda: bool(world.status().get("reasons")), "the job says why it does not run yet")
-        status = world.status()
-        assert (status["code"], status["state"], status["epoch"]) == (1, "degraded", 0)
-        assert "does not answer since" in status["reasons"][0]
-        world.kafka.start()
+        try:
+            job.start("--wait", "--spark-ui", str(world.spark_ui), *logged, wait=False)
+            wait_until(lambda: "Kafka is waited for: " in job.log(), "the job waits for Kafka")
+            wait_until(lambda: bool(world.status().get("reasons")), "the job says why it does not run yet")
+            status = world.status()
+            assert (status["code"], status["state"], status["epoch"]) == (1, "degraded", 0)
+            assert "does not answer since" in status["reasons"][0]
+        finally:
+            world.kafka.start()
         job._await_running()
         yield job
     finally:
@@ -164,10 +181,10 @@ def rows(world: World, table: str) -> list[dict[str, Any]]:
 
 
 def test_people_use_it_with_the_printed_rights_and_nothing_more(world: World, job: Job) -> None:
-    subscribed = world.subscribe("--wait")
+    subscribed = world.subscribe(*WAITING)
     assert subscribed.returncode == 0, subscribed.stderr
     at = ("--broker", "rome", "--id", "p1", "--at", AT, "--payload", "hello")
-    published = world.lacuna("publish", *at, "--wait", "--json", user="producer")
+    published = world.lacuna("publish", *at, *WAITING, "--json", user="producer")
     assert published.returncode == 0, published.stderr
     assert json.loads(published.stdout)["notice"]["deliveries"] == 1
     bad = AT.replace("12.5", "5000")
@@ -180,7 +197,7 @@ def test_people_use_it_with_the_printed_rights_and_nothing_more(world: World, jo
 
 def test_a_client_learns_what_became_of_its_events(world: World, job: Job) -> None:
     """Run after the first test: s1 of ann stands."""
-    refused = world.subscribe("--wait", where=FOUR_BOXES)
+    refused = world.subscribe(*WAITING, where=FOUR_BOXES)
     assert refused.returncode == 2 and "the filter is 4 boxes; a subscription may have 3" in refused.stderr, (
         refused.stderr
     )
@@ -229,8 +246,11 @@ def test_the_endpoint_agrees_with_the_tables(world: World, job: Job, demo: list[
     assert get(world, "/healthz") == "ok\n" and get(world, "/readyz") == "ready\n"
 
 
-def test_every_mechanism_in_python_and_in_spark(world: World) -> None:
-    """PLAIN, OAUTHBEARER and a certificate. Each user may do everything with a topic of its own, and Spark does."""
+def test_every_mechanism_in_python_and_in_spark(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All but the one of the job. Each user may do everything with a topic of its own, and Spark does.
+
+    The password for SCRAM-SHA-256 is in the environment.
+    """
     files = {name: world.home / f"{name}.password" for name in ("named", "tim")}
     files["named"].write_text(PLAIN_PASSWORD)
     files["tim"].write_text(make_token(world.kafka.home, "tim") + "\n")
@@ -238,7 +258,10 @@ def test_every_mechanism_in_python_and_in_spark(world: World) -> None:
         "named": ("NAMED", world.security("PLAIN", username="named", password_file=str(files["named"]))),
         "tim": ("TOKEN", world.security("OAUTHBEARER", token_file=str(files["tim"]))),
         "CN=client": ("MUTUAL", world.security("", cert_file=str(world.kafka.home / "client.pem"))),
+        "sam": ("CLIENT", world.security("SCRAM-SHA-256", username="sam", password_env="PASSWORD_OF_SAM")),
     }
+    world.kafka.add_user("sam", OF_SAM, ScramMechanism.SCRAM_SHA_256)
+    monkeypatch.setenv("PASSWORD_OF_SAM", OF_SAM)
     for user, (listener, security) in ways.items():
         topic = f"own.{listener}"
         world.kafka.allow_all(user, topic)
@@ -252,9 +275,9 @@ def test_every_mechanism_in_python_and_in_spark(world: World) -> None:
         timeout=PATIENCE,
     )
     assert through.returncode == 0, through.stderr[-3000:]
-    assert json.loads(through.stdout.splitlines()[-1]) == {name: ["hello"] for name in ("NAMED", "TOKEN", "MUTUAL")}
+    assert json.loads(through.stdout.splitlines()[-1]) == {name: ["hello"] for name, _ in ways.values()}
     said = through.stdout + through.stderr
-    assert PLAIN_PASSWORD not in said and files["tim"].read_text().strip() not in said
+    assert PLAIN_PASSWORD not in said and OF_SAM not in said and files["tim"].read_text().strip() not in said
 
 
 THROUGH_SPARK = """
@@ -281,34 +304,42 @@ def test_a_rotated_password_is_taken_up_without_a_restart(world: World, job: Job
     refused = "the new secrets of Kafka are not taken up"
     wait_until(lambda: any(refused in reason for reason in world.status().get("reasons", ())), "it says so")
     assert "Kafka does not accept the user" in " ".join(world.status()["reasons"])
-    assert world.subscribe("--wait").returncode == 0, "the queries go on"
+    assert world.subscribe(*WAITING).returncode == 0, "the queries go on"
     world.kafka.add_user("router", ROTATED)
     wait_until(lambda: "the secrets of Kafka have changed" in job.log(), "the job takes them up")
     wait_until(lambda: world.status()["code"] == 0, "the job is healthy again")
-    assert world.subscribe("--wait").returncode == 0
+    assert world.subscribe(*WAITING).returncode == 0
 
 
 def test_nothing_is_lost_while_kafka_is_away(world: World, job: Job, demo: list[Event]) -> None:
-    """Kafka comes back with no connection open: everything, Spark too, logs in with the password of the test before."""
-    began = len(world.said(job))
+    """Twice: in the middle of whatever the job does; and between two batches, until Spark gives the router up.
+
+    Kafka comes back with no connection open: everything, Spark too, logs in with the password of the test before.
+    """
     assert job.process is not None
-    with Client(parse(world.config("producer").read_text()), broker="rome", name="ann") as client:
-        client.publish("before", json.loads(AT), ack=True).wait()
-        world.kafka.stop(signal.SIGTERM)
-        wait_until(lambda: world.status()["state"] == "degraded", "the job misses Kafka")
-        assert world.status()["code"] == 1 and not world.status()["kafka"]["up"]
+    config, began = parse(world.config("producer").read_text()), len(world.said(job))
+    with Client(config, broker="rome", name="ann") as client:
+        first = client.publish("before", json.loads(AT), ack=True).wait(PATIENCE)
+        assert first.deliveries >= 1
+        for number in range(100):
+            client.publish(f"under way {number}", json.loads(AT))
+    with world.without_kafka():
+        assert (world.status()["code"], world.status()["state"]) == (1, "degraded")
         assert "does not answer since" in " ".join(world.status()["reasons"])
         assert value_of(world)("kafka_up") == 0
+    wait_until(lambda: world.status()["code"] == 0, "the job is healthy again")
+    job.settle()  # without ticks nothing begins a batch now; one under way would wait for as long as Kafka is away
+    with world.without_kafka():
         wait_until(lambda: "degraded: the router is tried again" in job.log(), "Spark gives up")
-        world.kafka.start()
-    with Client(parse(world.config("producer").read_text()), broker="rome", name="ann") as client:
-        notice = client.publish("after", json.loads(AT), ack=True).wait(PATIENCE)
+    with Client(config, broker="rome", name="ann") as client:
+        assert client.publish("after", json.loads(AT), ack=True).wait(PATIENCE).deliveries == first.deliveries
     wait_until(lambda: world.status()["code"] == 0, "the job is healthy again")
     job.archive_settled()
-    sent = Counter(row["publication"] for row in rows(world, "deliveries") if row["publication"] in ("before", "after"))
-    assert sent["before"] == sent["after"] == notice.deliveries >= 1
+    sent = ["before", "after", *(f"under way {number}" for number in range(100))]
+    found = Counter(row["publication"] for row in rows(world, "deliveries"))
+    assert {name: found[name] for name in sent} == dict.fromkeys(sent, first.deliveries)
     said = world.said(job)[began:]
-    assert sum("degraded: Kafka at" in line for line in said) == 1 and "all is well again" in said
+    assert sum("degraded: Kafka at" in line for line in said) == 2 and "all is well again" in said
     assert "the router works again" in said and value_of(world)("query_restarts_total", query="router") >= 1
     assert job.process.poll() is None
 
@@ -316,7 +347,7 @@ def test_nothing_is_lost_while_kafka_is_away(world: World, job: Job, demo: list[
 def test_no_password_is_found_in_any_output_log_table_or_topic(world: World, job: Job, demo: list[Event]) -> None:
     assert job.process is not None
     token = (world.home / "tim.password").read_text().strip() if (world.home / "tim.password").exists() else ROTATED
-    secret = [password.encode() for password in (*PASSWORDS.values(), ROTATED, token)]
+    secret = [password.encode() for password in (*PASSWORDS.values(), ROTATED, OF_SAM, token)]
     settings = world.kafka.home / "server.properties"  # Kafka's own: it holds the password of its listener NAMED
     files = [
         path for path in world.home.rglob("*") if path.is_file() and path.suffix != ".password" and path != settings
@@ -357,6 +388,10 @@ def test_the_doctor_finds_nothing_wrong(world: World, job: Job) -> None:
     findings = {finding["about"]: finding for finding in json.loads(examined.stdout)["findings"]}
     assert examined.returncode == 0, findings
     assert findings["Kafka"]["level"] == "good" and findings["certificate"]["level"] == "warning", "it ends in 2 days"
+    assert findings["rights"]["text"] == "this user may do what the router needs"
+    producer = parse(world.config("producer").read_text()).kafka.bootstrap
+    assert lacking(producer, PREFIX, "producer") == []
+    assert "Write demo.links" in lacking(producer, PREFIX, "router")
 
 
 # refusals, one message each
