@@ -49,7 +49,7 @@ STAMP = Stamp("lacuna-earlier", 1)
 """The mark of the commit that filled a table."""
 COLUMNS = ("epoch", "batch", "seq", "time", "broker", "link", "client", "subscription", "action", "reason", "shape")
 ENDS = {Reason.UNSUBSCRIBED: "unsubscribe", Reason.EXPIRED: "expire"}
-NOT_OWN = (Reason.COVERED_ANEW, Reason.COVERED_BY_A_LATER_ONE)
+NOT_OWN = (Reason.COVERED_ANEW, Reason.COVERED_BY_A_LATER_ONE, Reason.COVERED_AT_A_REBUILD)
 """Reasons of decisions that the subscription's own client did not cause."""
 MOST_READ = 200_000
 """Publications of the topic that are looked at, the latest ones."""

@@ -47,6 +47,7 @@ COVERED = {
     Reason.COVERED_BY_ONE: "{who} {covers} it.",
     Reason.COVERED_BY_SEVERAL: "{who} together {covers} it.",
     Reason.COVERED_BY_A_LATER_ONE: "{who}, which came later, {covers} it.",
+    Reason.COVERED_AT_A_REBUILD: "A rebuild found that {who} {covers} it.",
     Reason.COVERED_ANEW: "{who} still {covers} it.",
     Reason.COVERED_BY_RANGES: "The neighbour knew all of its ranges.",
     Reason.PROBABLY_COVERED: "{who} probably {covers} it{bound}.",
@@ -59,6 +60,7 @@ ENDED = {
     Reason.EXPIRED: "Its time was over.",
     Reason.REPLACED: "The client replaced it.",
     Reason.COVERED_BY_A_LATER_ONE: "A later one covers it.",
+    Reason.COVERED_AT_A_REBUILD: "A rebuild found that others cover it.",
 }
 """Why it is not told any more."""
 

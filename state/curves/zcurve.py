@@ -30,6 +30,11 @@ point after it. Empty cubes cost nothing, and each step is at a point:
 No key is ever formed. Of two points the one comes first that is smaller in the coordinate in which they differ in the
 highest bit (the first such coordinate), which is the order of the interleaved bits; so bits x 2d may be anything.
 
+Where the search ends. The paper's ends with the cube by which the share reaches 1 - epsilon. The walk passes empty
+cubes without counting them, so it goes on to the end of that level of cubes (or until the cubes with points alone make
+up the share): more is found than epsilon promises. `at_share` ends it where the paper's ends, with the cubes of a level
+in the order of the curve: before a cube that is looked at, the cells before it are counted in closed form.
+
 Slip. Lemma 3.6 bounds the cubes of m leading bits by m (2^alpha (2^m - 1))^(n-1); a factor of up to n is missing
 (1171 cubes against 1029 for n = 4, m = 3). What Theorem 3.1 says for constant n stands.
 
@@ -177,6 +182,29 @@ def _truncated(corner: Cells, level: int, bits: int, out: Cells) -> float:
     return share
 
 
+@kernel
+def _before(point: Cells, corner: Cells, bits: int, whole: Cells) -> float:
+    """The share, of the region at `whole`, of the cells that are in the region at `corner` and before `point`.
+
+    For each bit set in the interleaved number of `point`: the cells with the same bits above it, and 0 in its place.
+    """
+    axes, total = len(point), 0.0
+    for b in range(bits):
+        for j in range(axes):
+            if not point[j] & (1 << b):
+                continue
+            share = 1.0
+            for i in range(axes):
+                level = b if i <= j else b + 1
+                low = (point[i] >> level) << level
+                if i == j:
+                    low ^= 1 << b
+                high = low + (1 << level)
+                share *= max(0, high - max(low, corner[i])) / ((1 << bits) - whole[i])
+            total += share
+    return total
+
+
 # The search
 
 
@@ -191,6 +219,7 @@ def search(
     bits: int,
     epsilon: float,
     budget: int,
+    at_share: bool,
 ) -> tuple[int, int, int]:
     """Look for a box that contains `q`, whose point is `corner`. How it ended, the slot found, the steps it took."""
     axes = len(corner)
@@ -217,6 +246,12 @@ def search(
                     break
                 at = _reach(order, count, cells, target, at)
             else:
+                if at_share:
+                    searched = done + _before(point >> level << level, outer, bits, corner)
+                    if done > 0:
+                        searched -= _before(point >> level << level, inner, bits, corner)
+                    if searched >= 1 - epsilon:
+                        return ENOUGH, -1, steps
                 last = not _leave(point, level, bits, target)
                 while at < count and (last or z_less(cells[order[at]], target)):
                     if contains(boxes[order[at]], q):
@@ -332,9 +367,11 @@ class ZCurve:
         order[: self._count] = moved[slots]
         self._cells, self._order = cells, order
 
-    def search(self, corner: Cells, boxes: Keys, q: Keys, epsilon: float, budget: int) -> tuple[int, int, int]:
+    def search(
+        self, corner: Cells, boxes: Keys, q: Keys, epsilon: float, budget: int, *, at_share: bool = False
+    ) -> tuple[int, int, int]:
         """A slot whose box (in `boxes`) contains `q`, whose point has the cells `corner`; see `search`."""
-        return search(self._order, self._count, self._cells, corner, boxes, q, self._bits, epsilon, budget)
+        return search(self._order, self._count, self._cells, corner, boxes, q, self._bits, epsilon, budget, at_share)
 
     def slots(self) -> Slots:
         """The slots in the order of the curve."""

@@ -28,11 +28,12 @@ cheaper first, then in the order of the tree. Volumes steer; they decide nothing
 
 Departures from the paper. Fig. 8 asks `count <= k` before it adds up to 2d pieces, so it may overshoot: here a
 rectangle is split only if the count stays within k, otherwise the next best is tried. Line 27 counts all pieces; the
-text and Proposition 2 count the new ones, as here. A split that leaves one piece or none is free and always made (lines
-10 to 14). The text calls `CoveredBy` what is covered *only* by s; it is what was first attributed to s: others may
-cover it. Giving it back whole (Fig. 9) is safe but makes the negative space larger than it need be; `repair` then
-attributes what other active ones cover to them, so that inside the cancelled one the negative space is exact again
-(unless that makes more than `MOST_REPAIRED` rectangles: the rest then stays negative, which is safe too).
+text and Proposition 2 count the new ones, as here. (`cover(printed=True)` does both as printed.) A split that leaves
+one piece or none is free and always made (lines 10 to 14). The text calls `CoveredBy` what is covered *only* by s; it
+is what was first attributed to s: others may cover it. Giving it back whole (Fig. 9) is safe but makes the negative
+space larger than it need be; `repair` then attributes what other active ones cover to them, so that inside the
+cancelled one the negative space is exact again (unless that makes more than `MOST_REPAIRED` rectangles: the rest then
+stays negative, which is safe too).
 
 Work. A change may look at so many nodes of the tree; splits and repairs beyond that are left out, which leaves more
 negative and is safe. Only what is given back must be complete: one look at the tree in the owner's hull. So the tree
@@ -71,11 +72,14 @@ FEWEST, LEAST = 1024, 0.01
 
 
 @kernel
-def _chosen(order: Numbers, costs: Numbers, limit: int) -> Numbers:
-    """Return the candidates that can be split, in this order, with at most `limit` new rectangles in all; sorted."""
+def _chosen(order: Numbers, costs: Numbers, limit: int, printed: bool) -> Numbers:
+    """Return the candidates that can be split, in this order, with at most `limit` new rectangles in all; sorted.
+
+    As `printed`, the limit is compared before the last of them is counted.
+    """
     chosen, count, created = np.empty(len(order), np.int64), 0, 0
     for k in order:
-        if created + costs[k] <= limit:
+        if costs[k] == 0 or (created if printed else created + costs[k]) <= limit:
             created += costs[k]
             chosen[count] = k
             count += 1
@@ -118,11 +122,14 @@ class Attributed:
         """The negative rectangles, as an array of boxes."""
         return self._tree.leaves(self._tree.domain, NEGATIVE)[1].copy()
 
-    def cover(self, owner: int, q: Keys, limit: int, select: Select, looks: int = MANY) -> tuple[int, int]:
+    def cover(
+        self, owner: int, q: Keys, limit: int, select: Select, looks: int = MANY, *, printed: bool = False
+    ) -> tuple[int, int]:
         """Subtract `q` from the best of the rectangles that it meets (Fig. 8).
 
         Returns how many are new, at most `limit`, and the looks left. Where it takes more looks, or where there are
-        MOST_NODES, rectangles stay as they are.
+        MOST_NODES, rectangles stay as they are. As `printed`, there is no largest tree, and pieces are counted instead
+        of new rectangles, up to 2d more than `limit`.
         """
         leaves, boxes, looks = self._tree.leaves_within(q, NEGATIVE, looks)
         looks -= PER_LEAF * len(leaves)
@@ -130,11 +137,11 @@ class Attributed:
             self._unsplit += 1
             return 0, -1
         pieces = (boxes[:, 0] < q[0]).sum(axis=1) + (boxes[:, 1] > q[1]).sum(axis=1)
-        costs = np.maximum(pieces - 1, 0)
-        if self._tree.size > MOST_NODES:
+        costs = np.where(pieces > 1, pieces, 0) if printed else np.maximum(pieces - 1, 0)
+        if self._tree.size > MOST_NODES and not printed:
             costs[pieces > 0], limit = MANY, 0
         benefits = self._space.shares(_inside(boxes, q))
-        chosen = _chosen(_order(benefits, costs, select), costs, limit)
+        chosen = best(benefits, costs, limit, select, printed=printed)
         self._tree.paint(leaves[chosen], boxes[chosen], q, owner, by_overlap=self._by_overlap)
         self.share -= math.fsum(benefits[chosen].tolist())
         self._least = min(self._least, self.share)
@@ -212,6 +219,13 @@ class Attributed:
 def _inside(boxes: Keys, q: Keys) -> Keys:
     """The part in `q` of each of these boxes, which all meet it."""
     return np.stack((np.maximum(boxes[:, 0], q[0]), np.minimum(boxes[:, 1], q[1])), axis=1)
+
+
+def best(
+    benefits: NDArray[np.float64], costs: Numbers, limit: int, select: Select, *, printed: bool = False
+) -> Numbers:
+    """Return the positions of the rectangles that are split, sorted."""
+    return _chosen(_order(benefits, costs, select), costs, limit, printed)
 
 
 def _order(benefits: NDArray[np.float64], costs: Numbers, select: Select) -> Numbers:

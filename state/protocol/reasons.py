@@ -30,6 +30,7 @@ class Reason(StrEnum):
     COVERED_BY_SEVERAL = "covered by several"
     COVERED_BY_RANGES = "covered by ranges"
     COVERED_BY_A_LATER_ONE = "covered by a later one"
+    COVERED_AT_A_REBUILD = "covered at a rebuild"
     COVERED_ANEW = "covered anew"
     PROBABLY_COVERED = "probably covered"
     PROBABLY_COVERED_AUDITED = "probably covered, audited"
@@ -49,7 +50,7 @@ class Reason(StrEnum):
     @property
     def still_stands(self) -> bool:
         """True if a subscription cancelled for this reason still stands, in another shape or withheld."""
-        return self in (Reason.REPLACED, Reason.COVERED_BY_A_LATER_ONE)
+        return self in (Reason.REPLACED, Reason.COVERED_BY_A_LATER_ONE, Reason.COVERED_AT_A_REBUILD)
 
 
 class Trigger(NamedTuple):

@@ -34,6 +34,9 @@ nobody waits any more: M keeps one shape for a name.
 alone (by all its boxes together): M keeps a smaller table, at the price of a message. Its dependants then lean on the
 later one. This too is done in portions.
 
+A strategy that `recomputes` (`negative-approx`, `variant = "printed"`) rebuilds with the next request at the link: all
+candidates are decided again, in one event however many there are: as in the paper's text, for study.
+
 Tried and found to lose publications (do not do these): one such table per broker instead of per outgoing link; passive
 ones counted as covering; the cancel sent before the promotions.
 """
@@ -62,7 +65,7 @@ from state.routing.certificates import Certificates, Leaving, Passive
 from state.routing.decision import Action, Decision, reason_of
 from state.routing.subscriptions import Subscriptions
 from state.space import Keys, Space
-from state.strategies import Dump, Spec, Verdict
+from state.strategies import Dump, Spec, Strategy, Verdict
 
 PORTION = 32
 """Subscriptions decided again, or looked at to be withdrawn, in one part of work."""
@@ -140,7 +143,7 @@ class Told:
     @property
     def working(self) -> bool:
         """True if work is pending: others lean on shapes that leave, some may be withdrawn, or a rebuild goes on."""
-        return bool(self.leaving or self.sweeping) or self.strategy.rebuilding
+        return bool(self.leaving or self.sweeping) or (self.strategy.rebuilding and not self.strategy.recomputes)
 
     def work(self) -> tuple[list[Decision], bool]:
         """Do one part of pending work. Return what is decided, and whether a rebuild is complete with it."""
@@ -201,13 +204,16 @@ class Told:
         self._cause, self._hop = cause, request.hop
         match request:
             case Subscribe():
-                return self.subscribe(request.name, request.boxes, origin, request.tree)
+                decided = self.subscribe(request.name, request.boxes, origin, request.tree)
             case Unsubscribe():
-                return self.unsubscribe(request.name, reason_of(request.name, cause))
+                decided = self.unsubscribe(request.name, reason_of(request.name, cause))
             case RangeChange():
                 raise InvariantError(
                     f"{origin} speaks in ranges, this link in boxes. Remedy: one strategy for all links"
                 )
+        if self.strategy.recomputes and self.strategy.rebuilding and not self.leaving:
+            decided += self._recompute()
+        return decided
 
     def subscribe(self, name: Name, boxes: Boxes, origin: str, tree: Filter | None = None) -> list[Decision]:
         """Add a candidate, or change its shape. The neighbour hears nothing of one that stays as it was.
@@ -406,10 +412,8 @@ class Told:
             if verdict.covered:
                 decided.append(self._cover_anew(waiting, verdict))
             else:
-                self._forget_passive(waiting)
                 nodes += self.strategy.change_cost
-                decision = self._activate("promote", waiting, entry.boxes, entry.origin, verdict, trigger)
-                decided.append(self._tell(decision))
+                decided.append(self._promote(waiting, verdict, trigger))
         return decided
 
     def _cover_anew(self, name: Name, verdict: Verdict) -> Decision:
@@ -461,6 +465,50 @@ class Told:
             return self._gone("cancel", name, shape.origin, shape.reason, shape.boxes, records=False)
         told = self._gone("forward", name, self.origins[name], shape.reason, self.active.boxes(name), records=False)
         return replace(told, tree=self.trees.get(name))
+
+    # recomputing
+
+    def _recompute(self) -> list[Decision]:
+        """Find out in one pass over all candidates, the largest first, which are active and which are passive.
+
+        Make before break: those who must be told are told, then every certificate is made of what is active now, then
+        nobody leans on the others, and they are taken back.
+        """
+        fresh, verdicts = self._fresh()
+        told = [
+            self._promote(name, verdict)
+            for name, verdict in verdicts.items()
+            if not verdict.covered and name not in self.active
+        ]
+        covered = {name: verdict for name, verdict in verdicts.items() if verdict.covered}
+        other = [name for name, entry in self.passive.items() if entry.coverers != covered[name].coverers]
+        again = [self._cover_anew(name, covered[name]) for name in other]
+        taken = [one for name in list(self.active) if name in covered for one in self._retire(name, covered[name])]
+        self.strategy.take_over(fresh)
+        return self._finished([*told, *again, *taken])
+
+    def _fresh(self) -> tuple[Strategy, dict[Name, Verdict]]:
+        """Return a new strategy that was told of all candidates, and what it said to each."""
+        shapes = {name: self.active.boxes(name) for name in self.active}
+        shapes |= {name: entry.boxes for name, entry in self.passive.items()}
+        active = BoxList(self.space.dims)
+        fresh, verdicts = self.spec.build(self.space, active), dict[Name, Verdict]()
+        for name in sorted(shapes, key=lambda one: (-volume(self.space, shapes[one]), one)):
+            verdicts[name] = fresh.decide(shapes[name])
+            if not verdicts[name].covered:
+                active.add(name, shapes[name])
+                fresh.added(name, shapes[name])
+        return fresh, verdicts
+
+    def _promote(self, name: Name, verdict: Verdict, trigger: Trigger | None = None) -> Decision:
+        entry = self._forget_passive(name)
+        return self._tell(self._activate("promote", name, entry.boxes, entry.origin, verdict, trigger))
+
+    def _retire(self, name: Name, verdict: Verdict) -> list[Decision]:
+        """Take back what others cover, on which nobody leans."""
+        boxes, origin, covered = self.active.boxes(name), self.origins[name], Reason.COVERED_AT_A_REBUILD
+        cancelled = self._leave(name, covered, verdict.coverers)
+        return [cancelled, self._withhold(name, boxes, origin, replace(verdict, reason=covered))]
 
     # withdrawing
 

@@ -100,6 +100,7 @@ PARAMETERS: dict[str, dict[str, Rule]] = {
         "epsilon": fraction("a number of at least 0 and below 1", 0.0),
         "bits": whole(1, MOST_BITS),
         "budget": whole(1),
+        "stop": one_of("level", "share"),
     },
     "union": {"budget": whole(1)},
     "negative": {
@@ -115,6 +116,7 @@ PARAMETERS: dict[str, dict[str, Rule]] = {
         "order": one_of("overlap", "fixed"),
         "unsubscribe": one_of("approximate", "exact"),
         "drift": whole(0),
+        "variant": one_of("bounded", "printed"),
     },
     "probabilistic": {
         "delta": fraction("a number above 0 and below 1", 1e-300),

@@ -116,6 +116,15 @@ class Strategy(ABC):
         return False
 
     @property
+    def recomputes(self) -> bool:
+        """True if a rebuild also finds out again which subscriptions are active."""
+        return False
+
+    def take_over(self, fresh: Strategy) -> None:
+        """Keep what another of the same kind keeps, which was told of the same active subscriptions."""
+        raise InvariantError(f"strategy {self.name} recomputes nothing")
+
+    @property
     def negative_rectangles(self) -> int | None:
         """The number of negative rectangles kept; None if the strategy keeps none."""
         return None

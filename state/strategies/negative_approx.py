@@ -10,6 +10,10 @@ reason "possible gap".
     constant    k
     dynamic     k·i - m, with m rectangles there before it: what earlier ones did not use, later ones may
 
+`variant = "printed"` is the paper to the letter. A single active one that contains the subscription is not asked for.
+Fig. 8 looks at the count before it adds a split, and counts all pieces. No work is bounded. And a rebuild recomputes,
+with the negative space, which subscriptions are active and which are passive, all at once with the next request.
+
 `unsubscribe` says what happens to what was attributed to a cancelled one: `approximate` makes it negative (Fig. 9);
 `exact` then attributes to others what they cover of it (the repair), and leaves less negative than is given back.
 
@@ -35,7 +39,7 @@ from state.errors import InvariantError, StateError
 from state.geometry.attributed import Attributed, Select
 from state.geometry.boxes import Box, Boxes, hull, meets, stack
 from state.geometry.cover import subtract_all
-from state.geometry.cuts import NEGATIVE
+from state.geometry.cuts import MANY, NEGATIVE
 from state.matching.boxlist import BoxList
 from state.protocol.messages import Name
 from state.protocol.reasons import Reason
@@ -68,8 +72,11 @@ class NegativeApprox(Strategy):
         order: Literal["overlap", "fixed"] = "overlap",
         unsubscribe: Literal["approximate", "exact"] = "exact",
         drift: int = 2,
+        variant: Literal["bounded", "printed"] = "bounded",
     ) -> None:
         super().__init__(space, active)
+        self._printed = variant == "printed"
+        self._looks = MANY if self._printed else LOOKS
         self._k, self._dynamic, self._select, self._drift = k, bound == "dynamic", select, drift
         self._by_overlap, self._repairs = order == "overlap", unsubscribe == "exact"
         self._numbers: dict[Name, int] = {}
@@ -93,19 +100,21 @@ class NegativeApprox(Strategy):
         return self.decide_within(boxes, BUDGET)
 
     def decide_within(self, boxes: Boxes, budget: int) -> Verdict:
-        looks = LOOKS
+        looks = self._looks
         for box in boxes:
             gap, looks = self.negative.gap_within(box.keys(), looks)
             if looks < 0:
                 return self._contained(boxes) or Verdict(False, Reason.BUDGET, nodes=LOOKS)
             if gap is not None:
-                witness, nodes = Box.of(gap), 1 + LOOKS - looks
+                witness, nodes = Box.of(gap), 1 + self._looks - looks
                 return self._contained(boxes) or Verdict(False, Reason.POSSIBLE_GAP, witness=witness, nodes=nodes)
         return certified(self.active, boxes, budget)
 
     def _contained(self, boxes: Boxes) -> Verdict | None:
-        """A YES where each box lies in a single active subscription."""
+        """A YES where each box lies in a single active subscription; not asked for as printed."""
         found: dict[Name, None] = {}
+        if self._printed:
+            return None
         for box in boxes:
             container = self.active.container(box.keys())
             if container is None:
@@ -123,12 +132,12 @@ class NegativeApprox(Strategy):
     def _cover(self, kept: Attributed, name: Name, order: int) -> int:
         """Let a subscription, the `order`-th, take its part of a negative space. Return the looks that were left."""
         limit = max(0, self._k * order - kept.count) if self._dynamic else self._k
-        limit, looks = min(limit, MOST), LOOKS
+        limit, looks = min(limit, MOST), self._looks
         for keys in self.active.keys(name):
             looks -= PER_BOX
             if looks < 0:
                 break
-            created, looks = kept.cover(self._numbers[name], keys, limit, self._select, looks)
+            created, looks = kept.cover(self._numbers[name], keys, limit, self._select, looks, printed=self._printed)
             limit -= created
         return max(0, looks)
 
@@ -164,6 +173,17 @@ class NegativeApprox(Strategy):
     def rebuilding(self) -> bool:
         return self._next is not None or (self._drift > 0 and self.negative.drifted(self._drift))
 
+    @property
+    def recomputes(self) -> bool:
+        return self._printed
+
+    def take_over(self, fresh: Strategy) -> None:
+        if not isinstance(fresh, NegativeApprox):
+            raise InvariantError(f"strategy {fresh.name} cannot take the place of {self.name}")
+        self._numbers, self._last, self.negative = fresh._numbers, fresh._last, fresh.negative
+        self._next, self._todo = None, {}
+        self.negative.begin()
+
     def rebuild(self) -> bool:
         if self._next is None:
             self._next, self._todo = self._anew(), dict.fromkeys(self._largest_first())
@@ -185,7 +205,7 @@ class NegativeApprox(Strategy):
             if looks < 0:
                 break
             del self._todo[name]
-            looks -= LOOKS - self._cover(self._rebuilt, name, len(self.active) - len(self._todo))
+            looks -= self._looks - self._cover(self._rebuilt, name, len(self.active) - len(self._todo))
         if self._todo:
             return False
         self.negative, self._next = self._rebuilt, None

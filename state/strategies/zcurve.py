@@ -2,7 +2,9 @@
 
 Withhold what a single active subscription contains, if the search finds it: the curve is searched from the largest
 cubes down until all but `epsilon` of the space in which a container can lie has been looked at, or `budget` steps were
-made. What is found is compared by exact keys, so a YES is a proof; what is not found is forwarded, which is safe.
+made. `stop = "share"` ends it at the very cube by which that share is reached, as published; `"level"`, the default,
+at the end of that level of cubes, which costs little and finds more. What is found is compared by exact keys, so a YES
+is a proof; what is not found is forwarded, which is safe.
 
 Each attribute's domain is cut into 2^bits cells of equal natural length. The map is monotone, so whoever contains a box
 also dominates it in cells: rounding hides nobody. (A domain with few values is spread over all cells, unlike in
@@ -10,6 +12,8 @@ also dominates it in cells: rounding hides nobody. (A domain with few values is 
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,10 +52,16 @@ class ZCurveCover(Slotted):
     name = "zcurve"
 
     def __init__(
-        self, space: Space, active: BoxList, epsilon: float = EPSILON, bits: int = BITS, budget: int = BUDGET
+        self,
+        space: Space,
+        active: BoxList,
+        epsilon: float = EPSILON,
+        bits: int = BITS,
+        budget: int = BUDGET,
+        stop: Literal["level", "share"] = "level",
     ) -> None:
         super().__init__(space, active)
-        self.epsilon, self.bits, self.budget = epsilon, bits, budget
+        self.epsilon, self.bits, self.budget, self._at_share = epsilon, bits, budget, stop == "share"
         self.curve = ZCurve(2 * space.dims, bits)
 
     def decide(self, boxes: Boxes) -> Verdict:
@@ -68,7 +78,8 @@ class ZCurveCover(Slotted):
 
     def _search(self, box: Box) -> tuple[int, int, int]:
         keys = box.keys()
-        return self.curve.search(self._cells(keys), self.active.table, keys, self.epsilon, self.budget)
+        corner, table = self._cells(keys), self.active.table
+        return self.curve.search(corner, table, keys, self.epsilon, self.budget, at_share=self._at_share)
 
     def _cells(self, keys: Keys) -> Cells:
         """The point of a box on the curve: per attribute how far down it begins and how far up it ends."""

@@ -34,6 +34,7 @@ BOX_TABLES = [
     '{name = "negative-approx", k = 1}',
     '{name = "negative-approx", k = 2, unsubscribe = "approximate", select = "cost", covering = "active"}',
     '{name = "negative-approx", k = 1, bound = "dynamic", select = "benefit", order = "fixed"}',
+    '{name = "negative-approx", k = 1, variant = "printed", unsubscribe = "approximate", drift = 1}',
 ]
 RANGE_TABLES = [
     '"mics"',

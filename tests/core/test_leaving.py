@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from itertools import product
 
 import pytest
@@ -254,3 +255,48 @@ def test_a_shape_on_which_somebody_comes_to_lean_again_does_not_go() -> None:
     certificates.add(name("p"), (box(1, 2),), "local", (name("a"),))
     certificates.leave(name("a"), Leaving((box(0, 5),), None, "local", Reason.REPLACED, None, 0))
     assert certificates.left() == [] and list(certificates.leaving[name("a")].waiting) == [name("p")]
+
+
+PRINTED = '{name = "negative-approx", k = 2, variant = "printed", unsubscribe = "approximate", drift = 0}'
+
+
+def rebuilt(neighbour: Neighbour) -> list[Decision]:
+    """Rebuild, which happens with the next request at the link: one that changes nothing. Return what is decided."""
+    neighbour.finish()
+    assert neighbour.told.rebuild()
+    assert not neighbour.told.working, "it waits for a request, which is then the cause"
+    one, boxes = next(iter(neighbour.asked.items()), (name("s0"), (box(0, 1),)))
+    again = Subscribe(one, boxes, None)
+    return neighbour._hear(neighbour.told.apply("local", again, None), neighbour.asked | {one: boxes})
+
+
+def test_a_rebuild_as_printed_finds_out_again_who_is_active() -> None:
+    """The neighbour was told of a half, and, when the other went, of all: after the rebuild it keeps all alone."""
+    neighbour = Neighbour(Told(SPACE, Spec.of(tomllib.loads(f"x = {PRINTED}")["x"], "here")))
+    for id, *ends in (("left", 0, 3), ("right", 3, 6), ("inner", 1, 2, 1, 2), ("all", 0, 6)):
+        neighbour.subscribe(id, box(*ends))
+    assert "all" not in {one.id for one in neighbour.told.active}, "the two halves cover it"
+    neighbour.unsubscribe("left")
+    assert {one.id for one in neighbour.told.active} == {"right", "all"}
+    decided = [(one.action, one.name.id, [c.id for c in one.coverers], one.sends) for one in rebuilt(neighbour)]
+    assert decided == [
+        ("cancel", "right", ["all"], False),
+        ("withhold", "right", ["all"], True),
+        ("cancel", "right", [], True),
+    ]
+    assert {one.id for one in neighbour.told.active} == {"all"}
+    assert rebuilt(neighbour) == []
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_a_rebuild_as_printed_loses_nothing_whatever_came_and_went(data: st.DataObject) -> None:
+    neighbour = Neighbour(Told(SPACE, Spec.of(tomllib.loads(f"x = {PRINTED}")["x"], "here")))
+    for k in range(data.draw(st.integers(1, 14))):
+        neighbour.subscribe(f"s{data.draw(st.integers(0, 7))}", data.draw(boxes))
+        if neighbour.asked and data.draw(st.integers(0, 2)) == 0:
+            neighbour.unsubscribe(data.draw(st.sampled_from(sorted(one.id for one in neighbour.asked))))
+        if k % 4 == 3:
+            rebuilt(neighbour)
+    rebuilt(neighbour)
+    assert rebuilt(neighbour) == [], "a second one finds nothing to change"

@@ -229,6 +229,43 @@ def test_figure_8_what_is_met_and_left_whole_would_have_cost_too_much() -> None:
     assert left
 
 
+@all_dims
+@every_select
+def test_figure_8_as_printed_overshoots_by_less_than_one_split(dims: int, select: Select) -> None:
+    """`While (count <= k)`: the last split may leave up to 2d pieces, all of which are counted."""
+    most = 0
+    for k in (0, 1, 2, 5):
+        world = World(dims, {"k": k, "select": select, "variant": "printed"})
+        rng = np.random.default_rng(k)
+        for _ in range(25):
+            before = world.strategy.negative_rectangles
+            world.add(naive.random_shape(rng, dims, SIZES[dims])[:1])
+            most = max(most, world.strategy.negative_rectangles - before - k)
+            world.check()
+    assert most <= 2 * dims - 1
+    assert most > 0 or dims == 1
+
+
+def test_figure_8_as_printed_splits_where_the_bound_leaves_no_room() -> None:
+    """The middle of the whole domain leaves four pieces: more than k = 2, and made all the same."""
+    world = World(2, {"k": 2, "variant": "printed"})
+    world.add(keys((2, 2), (4, 4))[None])
+    assert (world.strategy.negative_rectangles, len(world.negative())) == (4, 32)
+
+
+def test_figure_8_as_printed_does_not_ask_for_a_single_one_that_contains_it() -> None:
+    """A wall leaves two rectangles; the middle is subtracted from one of them only, whatever lies in the other."""
+    found = {}
+    for variant in ("bounded", "printed"):
+        world = World(2, {"k": 0 if variant == "printed" else 1, "variant": variant})
+        world.add(keys((2, 0), (3, 6))[None])
+        world.add(keys((1, 1), (5, 5))[None])
+        sides = (Box((1, 2), (2, 3)), Box((3, 2), (4, 3)))
+        found[variant] = [world.strategy.decide((side,)).covered for side in sides]
+    assert found["bounded"] == [True, True]
+    assert sorted(found["printed"]) == [False, True]
+
+
 def leaves_of(kept: Attributed, owner: int, q: Keys) -> Keys:
     """The leaves that meet `q` and are attributed to `owner`."""
     return kept._tree.leaves(q, owner)[1].copy()

@@ -121,6 +121,37 @@ def test_proposition_3_is_reached_by_ranges_apart() -> None:
 
 
 @both_orders
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_theorems_1_and_2_at_most_2n_plus_1_to_the_power_of_d_rectangles(dims: int, by_overlap: bool) -> None:
+    """All tiles of the domain, covered and negative: the leaves of the tree, which no rectangle of the proof splits."""
+    rng = np.random.default_rng(dims)
+    size = {1: 20, 2: 9, 3: 7}[dims]
+    for n in (1, 2, 3, 5, 8):
+        space = NegativeTree(naive.domain(dims, size), by_overlap=by_overlap)
+        for _ in range(n):
+            space.cover(naive.random_box(rng, dims, size))
+        tiles = int((space.dump()[1] < 0).sum())
+        assert space.count <= tiles <= (2 * n + 1) ** dims
+
+
+@both_orders
+@both_kinds
+@pytest.mark.parametrize(("dims", "slabs"), [(2, 3), (2, 6), (3, 2), (3, 4)])
+def test_theorem_2_is_reached_but_for_a_constant_by_crossing_slabs(
+    dims: int, slabs: int, kind: Kind, by_overlap: bool
+) -> None:
+    """d times as many slabs as there are in each attribute leave a grid: (n / d + 1)^d rectangles, in any order."""
+    side = 2 * slabs + 1
+    space = kind(naive.domain(dims, side), by_overlap=by_overlap)
+    for i in range(dims):
+        for k in range(slabs):
+            slab = naive.domain(dims, side).copy()
+            slab[:, i] = 2 * k + 1, 2 * k + 2
+            space.cover(slab)
+    assert space.count == (slabs + 1) ** dims
+
+
+@both_orders
 @both_kinds
 def test_figure_7_unsubscribing_gives_back_only_what_nobody_else_covers(kind: Kind, by_overlap: bool) -> None:
     space, active = kind(DOMAIN.keys(), by_overlap=by_overlap), BoxList(2)

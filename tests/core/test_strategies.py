@@ -40,6 +40,7 @@ APPROXIMATE: list[dict[str, Any]] = [
     {"name": "negative-approx", "k": 3, "unsubscribe": "approximate", "order": "fixed", "drift": 1},
     {"name": "negative-approx", "k": 2, "bound": "dynamic", "select": "benefit", "drift": 0},
     {"name": "negative-approx", "k": 2, "select": "cost", "unsubscribe": "approximate"},
+    {"name": "negative-approx", "k": 1, "variant": "printed", "order": "fixed", "unsubscribe": "approximate"},
 ]
 TABLES: list[dict[str, Any]] = [
     {"name": "flood"},
@@ -48,6 +49,7 @@ TABLES: list[dict[str, Any]] = [
     {"name": "cover", "index": "tree"},
     {"name": "zcurve"},
     {"name": "zcurve", "epsilon": 0.3, "bits": 2, "budget": 5},
+    {"name": "zcurve", "epsilon": 0.3, "bits": 3, "stop": "share"},
     {"name": "union"},
     {"name": "union", "budget": 3},
     *({"name": "negative", "index": i, "order": o} for i in ("tree", "rtree") for o in ("overlap", "fixed")),
