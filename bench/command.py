@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 
 import bench
-from bench import BENCHES
+from bench import BENCHES, claims
+from bench.papers import PAPERS, page
+from bench.report import Report
+from lacuna.cli.console import console
 from lacuna.cli.options import Args, Parser, add_json, show_lines
 from lacuna.cli.progress import steps
+from state.errors import LacunaError
 
 
 def declare(command: Parser) -> None:
@@ -15,20 +19,36 @@ def declare(command: Parser) -> None:
     command.description = "Measure. Figures are ratios within one run."
     show_lines(command, "benchmarks:\n" + "\n".join(f"  {name:<14} {about}" for name, about in BENCHES.items()))
     command.add_argument("name", nargs="?", choices=sorted(BENCHES), metavar="NAME", help="default: all of them")
+    command.add_argument("--paper", choices=PAPERS, metavar="PAPER", help="with papers: only this one")
     command.add_argument("--quick", action="store_true", help="a minute or two, the same shape")
-    add_json(command, "print one JSON object a benchmark")
+    add_json(command, "print one JSON object a benchmark, or a paper")
     command.add_argument("--keep", action="store_true", help="write the report into bench/results")
 
 
 def run(args: Args) -> int:
     """Run one benchmark, or all."""
-    for name in [args.name] if args.name else sorted(BENCHES):
+    if args.paper and args.name != "papers":
+        raise LacunaError("--paper goes with the benchmark papers. Remedy: lacuna bench papers --paper NAME")
+    for name in [args.name] if args.name else sorted(BENCHES.keys() - {"papers"}):
         with steps() as step:
-            report = bench.run(name, step, quick=args.quick)
-        if args.keep:
+            reports = bench.run(name, step, quick=args.quick, paper=args.paper)
+        for report in reports if args.keep else ():
             report.keep()
-        if args.json:
-            print(json.dumps(report.as_json()))
-        else:
-            report.show()
+        if args.keep and not args.quick and name in ("papers", *PAPERS):
+            page.write()
+        for report in reports if name == "papers" else reports[-1:]:
+            _show(report, as_json=args.json)
     return 0
+
+
+def _show(report: Report, *, as_json: bool) -> None:
+    """Print a report; of a paper, what it claims and whether it holds."""
+    paper = report.name.removeprefix("papers/")
+    if paper == report.name:
+        print(json.dumps(report.as_json())) if as_json else report.show()
+        return
+    found = claims.as_json(paper, json.loads(json.dumps(report.details)))
+    if as_json:
+        print(json.dumps({**report.as_json(), "claims": found}))
+    else:
+        console().print(page.table(paper, found))

@@ -23,10 +23,11 @@ from numpy.typing import NDArray
 from rtree import index as rtree_index
 
 from bench.report import Report, Step, median, ratio, seconds
+from bench.workloads import domain_of, named, random_boxes, told_of, zipf_boxes
 from lacuna.simulate import simulate
-from producers.workloads import Workload, Zipf
+from producers.workloads import Workload
 from state.config import Config, parse
-from state.geometry.boxes import Box, Boxes
+from state.geometry.boxes import Boxes
 from state.geometry.boxindex import BoxIndex
 from state.geometry.cover import COVERED
 from state.geometry.negative import NegativeRtree, NegativeTree
@@ -37,7 +38,6 @@ from state.space import Keys
 from state.strategies import Spec
 from state.strategies.base import BUDGET
 
-DOMAIN = 1000
 SEVEN_BROKERS = """
 [space]
 x = {kind = "float", low = 0.0, high = 1000.0}
@@ -69,14 +69,6 @@ def run(step: Step, *, quick: bool) -> Report:
 
 
 # Matching
-
-
-def random_boxes(count: int, dims: int, widest: float, seed: int = 1) -> Keys:
-    """Boxes with uniform low ends and sizes up to `widest` of a domain of a million keys."""
-    chance = np.random.default_rng(seed)
-    low = chance.random((count, dims)) * (1 - widest)
-    high = low + chance.random((count, dims)) * widest
-    return np.stack((low * 1e6, high * 1e6 + 1), axis=1).astype(np.int64)
 
 
 def bulk_rtree(boxes: Keys) -> rtree_index.Index:
@@ -153,27 +145,6 @@ def _bands(report: Report, repeats: int) -> None:
 
 
 # Deciding
-
-
-def zipf_boxes(count: int, dims: int, seed: int = 1) -> Keys:
-    """The negative-space paper's subscriptions on the domain [0, 1000] of whole numbers."""
-    shape = Zipf(np.random.default_rng(seed), dims)
-    lows = shape.lows(count)
-    low = np.rint(lows * DOMAIN)
-    return np.stack((low, low + np.rint(shape.sizes(lows) * DOMAIN) + 1), axis=1).astype(np.int64)
-
-
-def domain_of(dims: int) -> Box:
-    return Box((0,) * dims, (DOMAIN + 1,) * dims)
-
-
-def told_of(dims: int, spec: Spec) -> Told:
-    sides = "\n".join(f'x{i} = {{kind = "int", low = 0, high = {DOMAIN}}}' for i in range(dims))
-    return Told(parse(f'[space]\n{sides}\n[overlay]\nbrokers = ["hub"]').space, spec)
-
-
-def named(boxes: Keys) -> list[tuple[Name, Boxes]]:
-    return [(Name("hub", "bench", str(k)), (Box.of(box),)) for k, box in enumerate(boxes)]
 
 
 def times_told(told: Told, subscriptions: list[tuple[Name, Boxes]]) -> NDArray[np.float64]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from bench.pruning import SIZES, run_size
+from bench.papers.pruning import SIZES, measure_size
 from bench.report import Report, Step
 
 
 def run(step: Step, *, quick: bool) -> Report:
     """200,000 subscriptions and 100,000 events; `quick` is that of `pruning`."""
-    return run_size("pruning-full", SIZES["quick" if quick else "full"], step, quick=quick)
+    report = Report("pruning-full", quick=quick)
+    measure_size(report, SIZES["quick" if quick else "full"], step)
+    return report

@@ -36,6 +36,8 @@ class Report:
     notes: list[str] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
     quick: bool = False
+    sources: dict[str, str] = field(default_factory=dict)
+    """Fingerprints of the files that were measured, where a test compares them."""
 
     def add(self, figure: str, value: float, goal: str = "") -> None:
         """Add a figure and, as text, the goal that it must reach."""
@@ -59,12 +61,13 @@ class Report:
             "details": self.details,
             "notes": self.notes,
             **({"skipped": self.skipped} if self.skipped else {}),
+            **({"sources": self.sources} if self.sources else {}),
         }
 
     def keep(self) -> Path:
         """Write the report into the results folder."""
-        RESULTS.mkdir(exist_ok=True)
         path = RESULTS / f"{self.name}{'-quick' if self.quick else ''}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(self.as_json(), indent=2) + "\n")
         return path
 

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from bench.core import bulk_rtree
+from bench.papers.pruning import make_scene
 from bench.peers.postgres import Cubes, Server
 from bench.peers.programs import PATIENCE, Pairs, Program, SkippedError, jvm, pairs_of, rust
-from bench.pruning import make_scene
 from bench.report import Report, Step, median, seconds
 from state.filters.trees import And, Filter, Leaf
 from state.geometry.boxindex import BoxIndex

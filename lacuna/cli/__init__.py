@@ -192,7 +192,7 @@ GROUPS = {
         "bench": Command(
             "bench.command",
             "measure, and compare with the papers and with peers",
-            ("lacuna bench core --quick", "lacuna bench router --json"),
+            ("lacuna bench core --quick", "lacuna bench papers --paper zcurve", "lacuna bench router --json"),
         ),
     },
 }

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.probabilistic import (
+from bench.papers.probabilistic import (
     WIDTH,
     _square,
+    beside,
     comparison_boxes,
+    conflict_free_rows,
     extreme_non_cover,
     non_cover,
     redundant_covering,
@@ -16,6 +18,7 @@ from bench.probabilistic import (
 from state.geometry.cover import COVERED, GAP
 from state.matching.boxlist import BoxList
 from state.space import Keys
+from state.strategies.probabilistic.conflict import ConflictTable
 from tests.core.naive import name
 
 
@@ -58,3 +61,43 @@ def test_the_comparison_names_a_few_attributes_of_many(m: int) -> None:
     named = ((boxes[:, 0] > 0) | (boxes[:, 1] < 1001)).sum(axis=1)
     assert 2.5 < named.mean() < 5.5
     assert (boxes[:, 0] < boxes[:, 1]).all()
+
+
+def test_no_intersection_means_none_and_every_row_goes_in_the_first_pass() -> None:
+    chance = np.random.default_rng(2)
+    for m in (1, 3, 10):
+        boxes = beside(chance, 40, m)
+        assert not ((boxes[:, 0] < WIDTH) & (boxes[:, 1] > 0)).all(axis=1).any()
+        assert conflict_free_rows(ConflictTable(_square(m), boxes)).all()
+
+
+def test_a_row_is_free_if_one_of_its_entries_leaves_room_beside_all_others() -> None:
+    """Definition 5, cell by cell, in one attribute and two."""
+    chance = np.random.default_rng(3)
+    for m in (1, 2):
+        for _ in range(200):
+            ends = np.sort(chance.integers(0, 9, (5, 2, m)), axis=1)
+            ends[:, 1] += 1
+            q, boxes = ends[0], ends[1:]
+            table = ConflictTable(q, boxes)
+            assert conflict_free_rows(table).tolist() == [free(table, row) for row in range(len(boxes))]
+
+
+def free(table: ConflictTable, row: int) -> bool:
+    m = table.q.shape[1]
+    points = [range(table.q[0, i], table.q[1, i]) for i in range(m)]
+
+    def entry(k: int, j: int) -> set[int]:
+        i, above = divmod(j, 2)
+        low, high = table.boxes[k, 0, i], table.boxes[k, 1, i]
+        return {x for x in points[i] if (x >= high if above else x < low)}
+
+    def clashes(j: int) -> bool:
+        others = [k for k in range(len(table.boxes)) if k != row]
+        return any(
+            table.defined[k, other] and not entry(row, j) & entry(k, other)
+            for k in others
+            for other in (2 * (j // 2), 2 * (j // 2) + 1)
+        )
+
+    return any(table.defined[row, j] and not clashes(j) for j in range(2 * m))

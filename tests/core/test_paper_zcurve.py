@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from itertools import pairwise, product
+from collections import Counter
+from itertools import combinations, pairwise, product
 
 import numpy as np
 import pytest
 
-from bench.zcurve_costs import cubes_by_level, cubes_needed, leading_bits, runs_needed
+from bench.papers import zcurve_lemmas as lemmas
+from bench.papers.zcurve_costs import cubes_by_level, cubes_needed, leading_bits, runs_needed
+from state.curves.hilbert import Curve
 from state.curves.zcurve import z_less
 
 
@@ -18,6 +21,57 @@ def test_section_3_1_two_squares_that_differ_by_one_row() -> None:
     assert (level, count) == (8, 1)
     assert 256**2 / 257**2 > 0.99
     assert cubes_needed((257, 257), 0.01) == 1
+
+
+@pytest.mark.parametrize(("axes", "bits"), [(1, 4), (2, 3), (3, 2)])
+def test_lemma_2_1_standard_cubes_nest_or_are_disjoint(axes: int, bits: int) -> None:
+    pairs, crossing = lemmas.crossing(axes, bits)
+    assert pairs > 300
+    assert crossing == 0
+
+
+@pytest.mark.parametrize(("axes", "bits"), [(2, 3), (3, 2)])
+def test_fact_2_1_a_standard_cube_is_a_single_run_of_either_curve(axes: int, bits: int) -> None:
+    assert lemmas.broken(axes, bits)[1] == 0
+
+
+def test_figure_1_a_rectangle_of_three_runs_on_the_z_curve_and_two_on_the_hilbert_curve() -> None:
+    """The figure's own place is not in the text; there are such rectangles, and none needs fewer than one run."""
+    hilbert, pairs = Curve(2, 3), Counter[tuple[int, int]]()
+    for (x, y), (a, b) in product(combinations(range(9), 2), repeat=2):
+        cells = list(product(range(x, y), range(a, b)))
+        z = lemmas.runs_of(lemmas.z_keys(cells, 3))
+        pairs[z, lemmas.runs_of(hilbert.keys(np.array(cells)).tolist())] += 1
+    assert pairs[3, 2] > 0
+    mean = [sum(pair[k] * n for pair, n in pairs.items()) / pairs.total() for k in (0, 1)]
+    assert mean[1] < mean[0], "fewer runs on the Hilbert curve, on average over all rectangles"
+
+
+def test_lemma_3_3_the_greedy_partition_of_any_region_is_minimal() -> None:
+    """Against every choice of larger cubes; for extremal regions also as counted in closed form."""
+    for region in lemmas.some_regions(12):
+        assert lemmas.greedy_cubes(region, 2) == lemmas.fewest_cubes(region, 2)
+    for sides in product(range(1, 5), repeat=2):
+        region = frozenset(product(*(range(4 - side, 4) for side in sides)))
+        assert cubes_needed(sides) == lemmas.fewest_cubes(region, 2)
+
+
+@pytest.mark.parametrize("sides", [(5, 6), (3, 7), (7, 7), (3, 5, 6)])
+def test_lemma_3_4_the_cubes_from_a_level_on_fill_the_region_of_the_leading_bits(sides: tuple[int, ...]) -> None:
+    filled = 0
+    by_level = dict(cubes_by_level(sides))
+    for level in range(2, -1, -1):
+        filled += by_level.get(level, 0) << (level * len(sides))
+        assert filled == int(np.prod([side >> level << level for side in sides]))
+        assert (level in by_level) == any(side >> level & 1 for side in sides) or level >= min(sides).bit_length()
+
+
+@pytest.mark.parametrize(("axes", "bits", "alpha", "m"), [(2, 5, 0, 2), (2, 5, 1, 3), (3, 3, 0, 2)])
+def test_lemma_3_5_most_cubes_where_all_leading_bits_are_ones_and_all_others_as_long(
+    axes: int, bits: int, alpha: int, m: int
+) -> None:
+    most, of_ones = lemmas.hardest(axes, bits, alpha, m)
+    assert most == of_ones
 
 
 def test_the_universe_around_a_region_changes_nothing() -> None:
@@ -74,6 +128,12 @@ def test_theorem_3_1_the_approximate_search_does_not_grow_with_the_sides(epsilon
 def test_theorem_4_1_the_exhaustive_search_grows_with_a_power_of_the_side(axes: int, gamma: int, alpha: int) -> None:
     sides = [*[2 ** (gamma + alpha) - 1] * (axes - 1), 2**gamma - 1]
     assert runs_needed(sides, gamma + alpha) >= 2 ** ((gamma + alpha - 1) * (axes - 1))
+
+
+@pytest.mark.parametrize(("axes", "gamma", "alpha"), [(2, 3, 0), (2, 3, 2), (3, 2, 0), (3, 2, 1)])
+def test_lemma_4_1_no_two_cubes_of_the_hard_slab_lie_in_one_run(axes: int, gamma: int, alpha: int) -> None:
+    cubes, runs = lemmas.slab(axes, gamma, alpha)
+    assert cubes == runs == 1 << ((gamma + alpha - 1) * (axes - 1))
 
 
 def test_section_4_the_key_of_square_a() -> None:

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.zcurve_costs import cubes_by_level, cubes_needed, runs_needed
+from bench.papers.zcurve_costs import cubes_by_level, cubes_needed, runs_needed
+from bench.papers.zcurve_keys import ListedKeys, keys_of_level
 from state.curves.zcurve import (
     ENOUGH,
     EVERYTHING,
@@ -153,9 +154,13 @@ def test_without_epsilon_the_search_is_exact(axes: int) -> None:
     assert ends == {FOUND, EVERYTHING}
 
 
+@pytest.mark.parametrize("at_share", [False, True])
 @pytest.mark.parametrize("epsilon", [0.0, 0.05, 0.3])
-def test_what_the_listed_cubes_hold_is_found_in_their_order(epsilon: float) -> None:
-    """The twin looks at every cube, empty ones too; where it finds somebody, so does the search, and the same one."""
+def test_what_the_listed_cubes_hold_is_found_in_their_order(epsilon: float, at_share: bool) -> None:
+    """The twin looks at every cube, empty ones too; where it finds somebody, so does the search, and the same one.
+
+    The other way round it holds with `at_share`, which ends at the very cube at which the twin ends.
+    """
     rng = np.random.default_rng(7)
     found = 0
     for _ in range(150):
@@ -167,13 +172,46 @@ def test_what_the_listed_cubes_hold_is_found_in_their_order(epsilon: float) -> N
                 break
             share += len(cube) / float(((1 << BITS) - q).prod())
             expected = next((s for s in curve.slots().tolist() if tuple(cells[s].tolist()) in cube), None)
-        end, slot, _ = curve.search(q, as_boxes(cells, BITS), as_boxes(q[None], BITS)[0], epsilon, 10**6)
+        box = as_boxes(q[None], BITS)[0]
+        end, slot, _ = curve.search(q, as_boxes(cells, BITS), box, epsilon, 10**6, at_share=at_share)
         if expected is not None:
             assert (end, slot) == (FOUND, expected)
             found += 1
+        elif epsilon:
+            assert end in ((ENOUGH, EVERYTHING) if at_share else (ENOUGH, FOUND, EVERYTHING))
         else:
-            assert end in ((ENOUGH, FOUND, EVERYTHING) if epsilon else (EVERYTHING,))
+            assert end == EVERYTHING
     assert found > 30
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_the_listed_keys_are_those_of_the_greedy_partition(data: st.DataObject) -> None:
+    axes = data.draw(st.integers(1, 3))
+    corner = data.draw(points(axes))
+    sides = [(1 << BITS) - c for c in corner]
+    listed = {level: sorted(keys_of_level(sides, level, BITS)) for level in range(BITS + 1)}
+    expected: dict[int, list[int]] = {level: [] for level in range(BITS + 1)}
+    for level, cube in greedy(corner, BITS):
+        first = min(rank(c) for c in cube)
+        expected[level].append(first >> level * axes)
+    assert listed == {level: sorted(keys) for level, keys in expected.items()}
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1, 0.4])
+def test_the_search_by_listed_keys_and_the_walk_that_stops_at_the_share_find_alike(epsilon: float) -> None:
+    rng = np.random.default_rng(11)
+    hits = 0
+    for _ in range(100):
+        curve, cells = universe(rng, 4, int(rng.integers(1, 25)), BITS)
+        q = rng.integers(0, 1 << BITS, 4)
+        listed, _ = ListedKeys(cells, BITS).search(q.tolist(), epsilon, 10**6, sort=True)
+        box = as_boxes(q[None], BITS)[0]
+        end, slot, _ = curve.search(q, as_boxes(cells, BITS), box, epsilon, 10**6, at_share=True)
+        assert (end == FOUND) == bool(listed)
+        assert end != FOUND or slot in listed
+        hits += bool(listed)
+    assert 10 < hits < 95
 
 
 def test_a_spent_budget_ends_the_search() -> None:
