@@ -10,10 +10,11 @@ import numpy as np
 import z3
 from numpy.typing import NDArray
 
-from bench.core import bulk_rtree, named, told_of, zipf_boxes
+from bench.core import bulk_rtree
 from bench.peers.matching import DIMS, make_boxes
 from bench.peers.postgres import Cubes, Server
 from bench.report import Report, Step, median, seconds
+from bench.workloads import named, told_of, zipf_boxes
 from state.geometry.boxes import Boxes
 from state.geometry.cover import COVERED, UNKNOWN, cover
 from state.geometry.dominance import Dominance
