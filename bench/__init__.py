@@ -12,6 +12,8 @@ BENCHES: dict[str, str] = {
     "apply": "the pause of a running system that changes to another strategy",
     "core": "matching, deciding, simulating; against an R-tree and the paper's method on one",
     "bounded": "the longest that any single event takes, for cases made to be as bad as possible",
+    "days": "thirty days of a small system, compressed: files, bytes and memory that are left behind",
+    "faults": "faults on a running system, one after another, each compared with brute force: kills, damage, copies",
     "papers": "every claim of the five papers, published beside measured; --paper NAME: of one",
     "mics": "what the MICS paper reports; ranges by descent, look-ups, the state of a link",
     "negative-space": "what the negative-space paper reports; against its R-tree, on demand, cancelling",
@@ -28,15 +30,18 @@ BEYOND = ("mics", "negative-space", "zcurve", "pruning")
 """Papers that there is more to measure about than what they report: a function `beyond` in the module of that name."""
 
 
-def run(name: str, step: Step, *, quick: bool, paper: str | None = None) -> list[Report]:
-    """Run one benchmark, saying what it does. Return its report; before it, or for `papers`, one for each paper."""
+def run(name: str, step: Step, *, quick: bool, paper: str | None = None, **options: int) -> list[Report]:
+    """Run one benchmark, saying what it does. Return its report; before it, or for `papers`, one for each paper.
+
+    `options` are those of the benchmark itself.
+    """
     from bench.papers import PAPERS, measured
 
     if name == "papers":
         return [measured(one, step, quick=quick) for one in ([paper] if paper else PAPERS)]
     if name in PAPERS:
         return [found := measured(name, step, quick=quick), _beyond(name, found, step)]
-    return [_module(name).run(step, quick=quick)]
+    return [_module(name).run(step, quick=quick, **options)]
 
 
 def _beyond(name: str, found: Report, step: Step) -> Report:

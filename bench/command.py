@@ -21,6 +21,8 @@ def declare(command: Parser) -> None:
     command.add_argument("name", nargs="?", choices=sorted(BENCHES), metavar="NAME", help="default: all of them")
     command.add_argument("--paper", choices=PAPERS, metavar="PAPER", help="with papers: only this one")
     command.add_argument("--quick", action="store_true", help="a minute or two, the same shape")
+    command.add_argument("--cycles", type=int, metavar="N", help="with faults: how many cycles (default: 100)")
+    command.add_argument("--seed", type=int, metavar="S", help="with faults: the first cycle (default: 0)")
     add_json(command, "print one JSON object a benchmark, or a paper")
     command.add_argument("--keep", action="store_true", help="write the report into bench/results")
 
@@ -29,9 +31,12 @@ def run(args: Args) -> int:
     """Run one benchmark, or all."""
     if args.paper and args.name != "papers":
         raise LacunaError("--paper goes with the benchmark papers. Remedy: lacuna bench papers --paper NAME")
+    options = {name: value for name in ("cycles", "seed") if (value := getattr(args, name)) is not None}
+    if options and args.name != "faults":
+        raise LacunaError("--cycles and --seed go with the benchmark faults. Remedy: lacuna bench faults --cycles N")
     for name in [args.name] if args.name else sorted(BENCHES.keys() - {"papers"}):
         with steps() as step:
-            reports = bench.run(name, step, quick=args.quick, paper=args.paper)
+            reports = bench.run(name, step, quick=args.quick, paper=args.paper, **options)
         for report in reports if args.keep else ():
             report.keep()
         if args.keep and not args.quick and name in ("papers", *PAPERS):

@@ -64,13 +64,15 @@ class LocalKafka:
     """The broker of one home, running or not; as a context, started on entry and stopped at exit.
 
     `port` None is that of the last start at this home, or 9092; 0 is any free one. `controller_port` None is the last
-    one, or the one after `port`; 0 is any free one, and so is None where `port` is 0.
+    one, or the one after `port`; 0 is any free one, and so is None where `port` is 0. `advertised` is the port that
+    clients are told, where something stands between them and the broker.
     """
 
     home: Path = DEFAULT_HOME
     port: int | None = None
     controller_port: int | None = None
     patience: float = PATIENCE
+    advertised: int | None = None
 
     def __post_init__(self) -> None:
         """Fix where things lie: the caller may change its folder later."""
@@ -130,7 +132,7 @@ class LocalKafka:
         fetch.ensure("kafka")
         library = jars.pinned("kafka").folder
         kraft.format_storage(java, library, self.home, ports)
-        kraft.write_settings(self.home, ports)
+        kraft.write_settings(self.home, ports, advertised=self.advertised)
         if self.log.exists():
             self.log.replace(self.log.with_suffix(".log.1"))
         try:
@@ -226,7 +228,7 @@ def main() -> int:
     logging.getLogger("kafka").setLevel(logging.CRITICAL)  # its client logs each refused connection of a wait
     os.umask(os.umask(0o077) | 0o077)  # what clients sent is for this user alone
     options = _parser().parse_args()
-    broker = LocalKafka(options.home, options.port, options.controller_port, options.timeout)
+    broker = LocalKafka(options.home, options.port, options.controller_port, options.timeout, options.advertised)
     return guarded(lambda: _act(broker, options), options.json)
 
 
@@ -238,6 +240,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--controller-port", type=_port, help="0: any free (default: the last, or the one after --port)"
     )
+    parser.add_argument("--advertised", type=_port, help="the port that clients are told, if a proxy stands there")
     parser.add_argument("--timeout", type=float, default=PATIENCE, help="seconds to wait for an answer (%(default)s)")
     parser.add_argument("--foreground", action="store_true", help="start: stay, and stop it when told to end")
     parser.add_argument("--json", action="store_true", help="for programs: one JSON object on stdout")

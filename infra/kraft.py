@@ -31,7 +31,7 @@ process.roles=broker,controller
 node.id=1
 controller.quorum.bootstrap.servers={host}:{controller}
 listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller}
-advertised.listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller}
+advertised.listeners=PLAINTEXT://{host}:{advertised},CONTROLLER://{host}:{controller}
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
@@ -79,9 +79,12 @@ class Ports:
         return f"{HOST}:{self.client}"
 
 
-def write_settings(home: Path, ports: Ports, data: str = DATA, name: str = SETTINGS) -> None:
-    """Write the broker's settings below its home."""
-    text = PROPERTIES.format(host=HOST, port=ports.client, controller=ports.controller, data=data)
+def write_settings(
+    home: Path, ports: Ports, data: str = DATA, name: str = SETTINGS, advertised: int | None = None
+) -> None:
+    """Write the broker's settings below its home. `advertised` is the port that clients are told, if it is another."""
+    told = advertised or ports.client
+    text = PROPERTIES.format(host=HOST, port=ports.client, advertised=told, controller=ports.controller, data=data)
     (home / name).write_text(text, encoding="ascii")
 
 
