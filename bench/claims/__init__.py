@@ -2,7 +2,8 @@
 
 A claim is looked for in the details of a report (`bench.papers`), so it is the same whether they were measured just
 now or kept. Every claim that does not hold says why, in a sentence that names the cause; so does every one that cannot
-be compared. Without that the row is refused.
+be compared. One that always held has no such sentence; where it does not, the row says that nobody has explained it
+yet, and kept results with such a row fail a test.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from bench.papers.svg import Series, lines
 
 Details = Mapping[str, Any]
 Holds = Literal["yes", "no", "not comparable"]
+
+UNEXPLAINED = "not explained yet: find the cause, and whether it is ours"
 
 
 @dataclass(frozen=True)
@@ -82,11 +85,9 @@ def rows(name: str, details: Details) -> list[Row]:
 
 
 def row(name: str, claim: Claim, details: Details) -> Row:
-    """Compare one claim. Raises ValueError if it does not hold and nobody says why."""
+    """Compare one claim."""
     holds: Holds = "not comparable" if claim.holds is None else "yes" if claim.holds(details) else "no"
-    if holds != "yes" and not claim.why:
-        raise ValueError(f"{name}, {claim.where}: {holds}, and no reason is given. Remedy: find the cause")
-    why = "" if holds == "yes" else claim.why
+    why = "" if holds == "yes" else claim.why or UNEXPLAINED
     return Row(name, claim.where, claim.published, claim.measured(details), holds, why)
 
 
