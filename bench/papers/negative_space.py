@@ -336,5 +336,7 @@ def _churned(count: int, spec: Spec) -> tuple[Told, int]:
         gone, standing[place] = standing[place], k
         decisions = told.unsubscribe(subscriptions[gone][0], Reason.UNSUBSCRIBED)
         decisions += told.subscribe(*subscriptions[k], "local")
+        while told.working:
+            decisions += told.work()[0]
         messages += sum(len(decision.messages()) for decision in decisions)
     return told, messages
