@@ -21,6 +21,7 @@ from kafka import KafkaProducer
 
 from access.offsets import topic_spans
 from access.topics import ensure_topics
+from lacuna.__main__ import main
 from lacuna.analysis.lake import open_tables
 from lacuna.analysis.trial import Trial, TriedEvent, TriedFilter
 from producers.client import Client
@@ -32,6 +33,7 @@ from state.protocol.events import Context, Reject, Source, read
 from state.protocol.messages import LOCAL
 from state.protocol.topics import Topic
 from state.storage.tables import REGION
+from state.strategies import PARAMETERS
 from streaming.life import Folder
 from tests.core.oracle import Oracle
 from tests.core.shell import Shell
@@ -49,6 +51,21 @@ NEW = {
     "where": "price BETWEEN 100 AND 900 AND symbol = 'IBM'",
 }
 """A subscription that is tried before it is made."""
+STRATEGIES = {
+    "paris>oslo": '"flood"',
+    "oslo>paris": '"cover"',
+    "paris>rome": '{name = "zcurve", epsilon = 0.2}',
+    "rome>paris": '"union"',
+    "paris>wien": '"negative"',
+    "wien>paris": '{name = "negative-approx", k = 2, drift = 0}',
+    "wien>praha": '{name = "probabilistic", delta = 1e-9}',
+    "praha>wien": '"auto"',
+    "praha>brno": '{name = "hybrid", inner = "negative"}',
+    "brno>praha": '{name = "auto", prune = "network", prunings = 40}',
+    "oslo>bergen": '{name = "cover", prune = "memory", prunings = 40}',
+    "bergen>oslo": '{name = "negative-approx", k = 2, drift = 0, prune = "throughput", prunings = 40}',
+}
+"""All strategies on the links of one overlay, some pruned; but `mics`, which is for all links or for none."""
 BOOLEAN = (
     "price > 500 OR symbol = 'IBM'",
     "NOT (volume BETWEEN 10 AND 90000) AND symbol <> 'MSFT'",
@@ -143,6 +160,15 @@ spark.stop()
     return {name: base64.b64decode(payload) for name, payload in found.items()}
 
 
+def boolean(job: Job) -> list[dict[str, Any]]:
+    """Subscriptions with Boolean filters, at every broker."""
+    return [
+        {"kind": "subscribe", "broker": broker, "client": "bool", "id": f"{broker}{k}", "where": where}
+        for k, where in enumerate(BOOLEAN)
+        for broker in job.config.overlay.brokers
+    ]
+
+
 def test_live_equals_simulated_and_replayed(job: Job) -> None:
     """One history, with Boolean filters and pruned links: deliveries as simulated, tables and state as replayed.
 
@@ -150,11 +176,7 @@ def test_live_equals_simulated_and_replayed(job: Job) -> None:
     """
     job.route('{name = "auto", prune = "network", prunings = 100}')
     changes, publications = split(list(Workload("zipf", 200, 300).events(job.config)))
-    changes += [
-        {"kind": "subscribe", "broker": broker, "client": "bool", "id": f"{broker}{k}", "where": where}
-        for k, where in enumerate(BOOLEAN)
-        for broker in job.config.overlay.brokers
-    ]
+    changes += boolean(job)
     job.start("--maintain", "0.001")
     send(job, changes)
     job.archive_settled()
@@ -276,9 +298,13 @@ def check_other_readers(job: Job) -> None:
     assert dict(counted) == Counter(row["action"] for row in rows)
 
 
-def test_killed_again_and_again(job: Job) -> None:
-    """kill -9 in the middle of batches, after the Kafka write, during the archive, during start: no trace remains."""
-    changes, publications = split(list(Workload("uniform", 150, 200).events(job.config)))
+def test_every_strategy_killed_again_and_again(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+    """kill -9 in the middle of batches, after the Kafka write, during the archive, during start: no trace remains.
+
+    Each direction of each link has a strategy of its own. Some are asked to rebuild, and the tables explain it all.
+    """
+    mix(job)
+    changes, publications = split(list(Workload("zipf", 300, 200).events(job.config)))
     job.start()
     send(job, changes[:50])
     wait_until(lambda: len(job.batches("router")) > 0, "the first batch is planned")
@@ -293,16 +319,93 @@ def test_killed_again_and_again(job: Job) -> None:
         if writes_before_it_commits(job, changes[number]):
             break
     job.kill()  # between the router's Kafka write and its commit
+    changes += boolean(job)
     send(job, changes[number + 1 :])
     job.start()
     job.settle()
-    send(job, publications)
+    send(job, publications[:100])
     wait_until(lambda: len(job.batches("archive")) > len(job.committed("archive")), "the archive is writing")
     job.kill()
     job.start()
+    ask_to_rebuild(job, capsys)
+    send(job, publications[100:])
     job.archive_settled()
+    check_explanations(job, capsys)
     assert job.terminate() == 0
-    check_everything(job, changes + publications)
+    shell = check_everything(job, changes + publications)
+    check_states(job, shell)
+    check_strategies(job)
+
+
+def mix(job: Job) -> None:
+    """Give each direction of each link its own strategy, in an overlay with a link more in either region."""
+    text = job.file.read_text()
+    for old, new in (
+        ('["wien", "praha"]]\nregions', '["wien", "praha"], ["praha", "brno"], ["oslo", "bergen"]]\nregions'),
+        ('"rome"], ["wien", "praha"]]', '"rome", "bergen"], ["wien", "praha", "brno"]]'),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    job.file.write_text(
+        text + "".join(f'[routing.links."{link}"]\nstrategy = {spec}\n' for link, spec in STRATEGIES.items())
+    )
+    job.config = parse(job.file.read_text())
+    assert set(links_of(job)) == STRATEGIES.keys()
+    assert {name_of(spec) for spec in STRATEGIES.values()} | {"mics"} == PARAMETERS.keys(), "every strategy is here"
+
+
+def name_of(spec: str) -> str:
+    """The strategy's name in a specification."""
+    return spec.split('"')[1]
+
+
+def ask_to_rebuild(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+    """Links with approximate rectangles rebuild them by command, in parts; a tick lets them go on in an idle system."""
+    assert said(capsys, "rebuild", "--config", str(job.file))["asked"]
+    job.settle()
+    producer = KafkaProducer(bootstrap_servers=job.config.kafka.bootstrap)
+    producer.send(job.topic("control"), b"", key=b"tick").get(timeout=30)
+    producer.close()
+    job.archive_settled()
+    rebuilt = {f"{row['broker']}>{row['link']}" for row in job.rows("metrics") if row["rebuilds"]}
+    assert rebuilt == {link for link, spec in STRATEGIES.items() if name_of(spec) == "negative-approx"}
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    assert main([*words, "--json"]) in (0, 1)
+    return dict(json.loads(capsys.readouterr().out))
+
+
+def check_explanations(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
+    """`explain` and `lint` tell of a withheld subscription what its row in the table says."""
+    config = ("--config", str(job.file))
+    rows = [row for row in job.rows("decisions") if row["client"] != "bool" and row["action"] == "withhold"]
+    withheld = [row for row in rows if (row["broker"], row["link"]) == ("paris", "wien")][-1]
+    whose = ("--client", withheld["client"], "--broker", withheld["home"])
+    picture = str(job.home / "why.svg")
+    drawn = ("--draw", picture, "--link", f"{withheld['broker']}>{withheld['link']}")
+    told = said(capsys, "explain", withheld["subscription"], *whose, *config, *drawn)
+    (step,) = [s for s in told["links"] if (s["broker"], s["link"]) == (withheld["broker"], withheld["link"])]
+    assert any(row["coverers"] == withheld["coverers"] for row in step["history"])
+    assert Path(picture).stat().st_size > 1000
+    again = {"client": "zoe", "id": "again", "where": told["shape"][0], "broker": withheld["home"]}
+    (job.home / "new.jsonl").write_text(json.dumps(again) + "\n")
+    linted = said(capsys, "lint", str(job.home / "new.jsonl"), *config, "--against")
+    standing = step["state"] in ("told", "withheld")
+    assert not standing or linted["findings"][0]["finding"] in ("duplicate", "covered by one", "covered by several")
+
+
+def check_strategies(job: Job) -> None:
+    """Each link decided as configured, withheld something unless it floods, and pruned where it had to."""
+    withheld = Counter(f"{row['broker']}>{row['link']}" for row in job.rows("decisions") if row["action"] == "withhold")
+    assert withheld.keys() == {link for link, spec in STRATEGIES.items() if name_of(spec) != "flood"}
+    rows = [row for row in job.rows("metrics") if row["link"] not in (LOCAL, REGION)]
+    assert {(f"{row['broker']}>{row['link']}", row["strategy"].split()[0]) for row in rows} == {
+        (link, name_of(spec)) for link, spec in STRATEGIES.items()
+    }
+    assert pruned_links(job) == {link for link, spec in STRATEGIES.items() if "prune" in spec}
+    kept = {row["strategy"].split()[0] for row in rows if row["negative_rectangles"]}
+    assert kept == {"negative", "negative-approx"}
 
 
 def writes_before_it_commits(job: Job, event: dict[str, Any]) -> bool:
