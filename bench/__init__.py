@@ -22,6 +22,7 @@ BENCHES: dict[str, str] = {
     "peers": "the same boxes, points and filters: rtree, rstar, cube, event-ruler, a-tree, z3, ActiveMQ",
     "pruning": "what the dimension-pruning paper reports; matching against looking at every tree",
     "pruning-full": "the same with 200,000 subscriptions and 100,000 events, as in the paper; takes long",
+    "scale": "a million subscriptions at a broker; several workers; a burst; what an idle system writes",
     "serve": "200 listeners of a gateway, beside as many readers of the topic; latency, memory of a listener",
     "router": "the live router: against a pass-through query, with growing state, hop by hop, with the archive",
 }
