@@ -428,9 +428,13 @@ def leave_drafts(job: Job) -> None:
         (offsets / ".0.killed.tmp").write_text("v1\n")
 
 
-def test_kafka_stops_and_starts_and_input_comes_twice(job: Job, kafka_home: str) -> None:
-    """The job lives through it; events sent again with the same revision change nothing."""
-    changes, publications = split(list(Workload("clustered", 100, 100).events(job.config)))
+def test_ranges_while_kafka_stops_and_input_comes_twice(job: Job, kafka_home: str) -> None:
+    """Strategy `mics`, coarse cells and bridged gaps: the job lives through it, and goes on when it is killed then.
+
+    Events sent again with the same revision change nothing.
+    """
+    job.route('{name = "mics", bits = 5, gap = 4, max_ranges = 40}')
+    changes, publications = split(list(Workload("clustered", 200, 300).events(job.config)))
     stamped = [{**event, "rev": number, "time": "2026-01-01T00:00:00Z"} for number, event in enumerate(changes)]
     job.start()
     put(job, stamped)
@@ -439,10 +443,14 @@ def test_kafka_stops_and_starts_and_input_comes_twice(job: Job, kafka_home: str)
     infra("infra.kafka", "start", "--home", kafka_home)
     put(job, list(reversed(stamped)))
     job.settle()
+    job.kill()
+    job.start()
     send(job, publications)
     job.archive_settled()
     assert job.terminate() == 0
-    check_everything(job, changes + publications)
+    check_states(job, check_everything(job, changes + publications))
+    assert sum(row["false_positives"] for row in job.rows("metrics")) > 0
+    assert {row["action"] for row in job.rows("decisions")} == {"forward", "withhold", "cancel", "drop"}
 
 
 def put(job: Job, events: list[dict[str, Any]]) -> None:
