@@ -135,6 +135,8 @@ class System:
             if not select.select([self.process.stdout], [], [], PATIENCE)[0]:
                 raise Failed(f"the job neither ran nor ended within {PATIENCE:.0f} s: {self.last_words()[:300]}")
             self.announced = bool(self.process.stdout.readline())
+            if not self.announced:
+                self.ended()
         return self.announced and self.runs
 
     @property
