@@ -175,16 +175,21 @@ class Mirror:
         if self.by_ranges:
             self._feed(Subscribe(name, got.boxes, self.stamp(), tree=got.tree, exact=got.exact))
             return
-        clients = self.region.brokers[name.broker].clients
-        if name in clients:
-            clients.remove(name)
-        clients.add(name, got.boxes, got.tree, got.exact)
+        broker = self.region.brokers[name.broker]
+        if name in broker.clients:
+            broker.clients.remove(name)
+        self._versions += 1
+        row = Subscription(self._versions, name, LOCAL, Shape.of(got.boxes), got.tree, got.exact)
+        broker.subscriptions.add(row)
+        broker.clients.add(name, got.boxes, got.tree, got.exact)
 
     def _unsubscribe(self, name: Name) -> None:
         if self.by_ranges:
             self._feed(Unsubscribe(name, self.stamp()))
         else:
-            self.region.brokers[name.broker].clients.remove(name)
+            broker = self.region.brokers[name.broker]
+            broker.clients.remove(name)
+            broker.subscriptions.remove(name)
 
     def _feed(self, request: Subscribe | Unsubscribe) -> None:
         arrival = Arrival(FROM_TABLES, self._versions, self._versions, request.name.broker, LOCAL, request)
