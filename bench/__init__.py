@@ -27,6 +27,8 @@ BENCHES: dict[str, str] = {
     "router": "the live router: against a pass-through query, with growing state, hop by hop, with the archive",
 }
 """Each is a module here with a function `run`, imported when it is run, because some need Spark; or a paper."""
+LONG = ("days", "faults", "pruning-full", "scale")
+"""These take half an hour or more, so they run only by name."""
 BEYOND = ("mics", "negative-space", "zcurve", "pruning")
 """Papers that there is more to measure about than what they report: a function `beyond` in the module of that name."""
 

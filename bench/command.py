@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import bench
-from bench import BENCHES, claims
+from bench import BENCHES, LONG, claims
 from bench.papers import PAPERS, page
 from bench.report import Report
 from lacuna.cli.console import console
@@ -18,7 +18,8 @@ def declare(command: Parser) -> None:
     """Describe the command and add its options."""
     command.description = "Measure. Figures are ratios within one run."
     show_lines(command, "benchmarks:\n" + "\n".join(f"  {name:<14} {about}" for name, about in BENCHES.items()))
-    command.add_argument("name", nargs="?", choices=sorted(BENCHES), metavar="NAME", help="default: all of them")
+    default = f"default: all but {', '.join(LONG)}, which take long"
+    command.add_argument("name", nargs="?", choices=sorted(BENCHES), metavar="NAME", help=default)
     command.add_argument("--paper", choices=PAPERS, metavar="PAPER", help="with papers: only this one")
     command.add_argument("--quick", action="store_true", help="a minute or two, the same shape")
     command.add_argument("--cycles", type=int, metavar="N", help="with faults: how many cycles (default: 100)")
@@ -28,13 +29,13 @@ def declare(command: Parser) -> None:
 
 
 def run(args: Args) -> int:
-    """Run one benchmark, or all."""
+    """Run one benchmark, or all that do not take long."""
     if args.paper and args.name != "papers":
         raise LacunaError("--paper goes with the benchmark papers. Remedy: lacuna bench papers --paper NAME")
     options = {name: value for name in ("cycles", "seed") if (value := getattr(args, name)) is not None}
     if options and args.name != "faults":
         raise LacunaError("--cycles and --seed go with the benchmark faults. Remedy: lacuna bench faults --cycles N")
-    for name in [args.name] if args.name else sorted(BENCHES.keys() - {"papers"}):
+    for name in [args.name] if args.name else sorted(BENCHES.keys() - {"papers", *LONG}):
         with steps() as step:
             reports = bench.run(name, step, quick=args.quick, paper=args.paper, **options)
         for report in reports if args.keep else ():

@@ -40,7 +40,7 @@ def matches(where: Where, at: dict[str, Any]) -> bool:
     >>> matches({"x": [1, 5], "colour": ["red"]}, {"x": 5, "y": 0.1, "colour": "red"})
     True
     """
-    numbers = all(low <= at[name] <= high for name, (low, high) in where.items() if name != "colour")
+    numbers = all(ends[0] <= at[name] <= ends[1] for name, ends in where.items() if name != "colour")
     return numbers and at["colour"] in where.get("colour", COLOURS)
 
 
