@@ -50,6 +50,7 @@ from state.space import Space
 from state.storage.tables import TABLES, WRITTEN, skipped_by
 from streaming.paths import absolute, is_local, refusals
 from streaming.schemas import MOST_REFUSED, schemas_of, table_of
+from streaming.stops import REBUILD_REST
 
 Place = tuple[int, int]
 """Partition and offset of a record."""
@@ -179,7 +180,10 @@ def _existing(lake: str, table: str) -> DeltaTable | None:
     try:
         return DeltaTable(path)
     except (DeltaError, OSError, ValueError) as error:
-        raise _foreign(lake, f"{path} cannot be read as a Delta table ({error})") from error
+        said = str(error).partition("\n")[0]  # a trace may follow
+        rule = f"{path} cannot be read as a Delta table: its log is damaged, or it is not one ({said})"
+        remedy = f"restore it from a copy, or set it aside and fill new tables from the topic: {REBUILD_REST}"
+        raise LacunaError(f"lake.path = {lake!r}: {rule}. Remedy: {remedy}") from error
 
 
 def is_vacant(path: Path) -> bool:
@@ -230,8 +234,8 @@ def other_kinds(lake: str, space: Space) -> list[str]:
 
 
 def _foreign(lake: str, rule: str) -> LacunaError:
-    remedy = "choose another lake.path, or, if the tables are Lacuna's of another version, rebuild them"
-    return LacunaError(f"lake.path = {lake!r}: {rule}. Remedy: {remedy}.")
+    remedy = f"choose another lake.path, or set aside what is there and fill new tables from the topic: {REBUILD_REST}"
+    return LacunaError(f"lake.path = {lake!r}: {rule}. Remedy: {remedy}")
 
 
 def open_table(lake: str, table: str) -> DeltaTable:
