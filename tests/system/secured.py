@@ -16,7 +16,8 @@ import os
 import signal
 import subprocess
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,8 @@ class SecuredKafka:
 
     def _settings(self) -> str:
         ports = kraft.Ports(self.ports["INTERNAL"], self.ports["CONTROLLER"])
-        plain = kraft.PROPERTIES.format(host=HOST, port=ports.client, controller=ports.controller, data="data")
+        kraft.write_settings(self.home, ports)
+        plain = (self.home / kraft.SETTINGS).read_text()
         replaced = (
             "listeners=",
             "advertised.listeners=",
@@ -203,6 +205,17 @@ class SecuredKafka:
         ]
         with closing(self.admin()) as admin:
             assert not admin.create_acls(acls)["failed"]
+
+    @contextmanager
+    def denied(self, user: str, topic: str, operation: ACLOperation) -> Iterator[None]:
+        """A right is taken away from a user for a while."""
+        acl = ACL(f"User:{user}", "*", operation, ACLPermissionType.DENY, ResourcePattern(ResourceType.TOPIC, topic))
+        with closing(self.admin()) as admin:
+            assert not admin.create_acls([acl])["failed"]
+            try:
+                yield
+            finally:
+                admin.delete_acls([acl])
 
     def allow_all(self, user: str, topic: str) -> None:
         """Make a topic with which a user may do everything."""

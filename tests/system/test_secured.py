@@ -20,7 +20,7 @@ from typing import Any
 
 import deltalake
 import pytest
-from kafka.admin import ScramMechanism
+from kafka.admin import ACLOperation, ScramMechanism
 
 from access.errors import NotAdmitted
 from access.offsets import topic_spans
@@ -434,3 +434,21 @@ def test_a_token_that_has_expired(world: World) -> None:
     (world.home / "late.password").write_text(make_token(world.kafka.home, "tim", -60))
     with pytest.raises(ConfigError, match=r"its token has expired on .* Remedy: put a token there that is valid"):
         check(world.security("OAUTHBEARER", token_file=str(world.home / "late.password")))
+
+
+def test_a_right_that_is_taken_away_while_the_job_runs(world: World, job: Job, demo: list[Event]) -> None:
+    """The job ends with cause and remedy, which is followed: nothing is lost, and nothing comes twice."""
+    assert world.subscribe(*WAITING).returncode == 0
+    config = parse(world.config("producer").read_text())
+    with Client(config, broker="rome", name="ann") as client:
+        with world.kafka.denied("router", f"{PREFIX}.deliveries", ACLOperation.WRITE):
+            client.publish("denied", json.loads(AT))
+            job.ended()
+        said = world.said(job)[-1]
+        assert "Kafka does not allow this user what the job needs" in said
+        assert "Remedy: grant it what `lacuna acl` prints, and start again: nothing is lost" in said
+        job.start(wait=False)
+        granted = client.publish("granted", json.loads(AT), ack=True).wait(PATIENCE)
+    job.archive_settled()
+    found = Counter(row["publication"] for row in rows(world, "deliveries"))
+    assert found["denied"] == found["granted"] == granted.deliveries >= 1
