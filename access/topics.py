@@ -50,7 +50,8 @@ LARGE = 1 << 23
 exceed Kafka's default of 1 MiB."""
 BROKER_TIME = {"message.timestamp.type": "LogAppendTime"}
 DELETE = BROKER_TIME | {"cleanup.policy": "delete"}
-COMPACT = BROKER_TIME | {"cleanup.policy": "compact"}
+COMPACT = BROKER_TIME | {"cleanup.policy": "compact", "segment.ms": str(3600 * 1000)}
+"""Kafka compacts only what is no longer written to. With its default of a week, a week of ticks would stay."""
 FOR_EVER = {"retention.ms": "-1", "retention.bytes": "-1"}
 LONG = {"max.message.bytes": str(LARGE)}
 PARTITIONS = {"deliveries": 4}
@@ -74,6 +75,7 @@ MEANS: Mapping[str, str] = {
     "retention.ms": "records that are older are removed, whether they were read or not",
     "retention.bytes": "records beyond this size are removed, whether they were read or not",
     "max.message.bytes": "a longer record, which Lacuna may write, stops the job",
+    "segment.ms": "ticks of the router are removed only after that time, and take some megabytes a day until then",
     "min.insync.replicas": "a confirmed record is lost if the machines fail that have it",
 }
 """The consequence of a setting other than Lacuna's."""

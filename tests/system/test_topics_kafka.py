@@ -62,6 +62,7 @@ def test_topics_are_made_for_the_field(bootstrap: str, admin: Any, prefix: str) 
     assert {each["min.insync.replicas"] for each in settings.values()} == {"1"}
     policies = {name: each["cleanup.policy"] for name, each in settings.items()}
     assert policies.pop("control") == "compact" and set(policies.values()) == {"delete"}
+    assert settings["control"]["segment.ms"] == "3600000"  # a week of ticks would stay with Kafka's default
     for_ever = {name for name, each in settings.items() if each["retention.ms"] == "-1"}
     assert for_ever == {"subscribe", "unsubscribe", "links", "records"}
     assert {name for name, each in settings.items() if each["max.message.bytes"] == "8388608"} == {
