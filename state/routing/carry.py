@@ -34,10 +34,12 @@ from typing import NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from state.errors import InvariantError
+from state.filters.trees import Filter
+from state.geometry.boxes import Boxes
 from state.protocol.arrivals import Arrival
 from state.protocol.channel import direction_name
 from state.protocol.events import Reject, read_where
-from state.protocol.ledger import Ended, Ledger, Limits, Standing
+from state.protocol.ledger import Ended, Limits, Standing
 from state.protocol.messages import LOCAL, Cause, Change, Name, Stamp, Subscribe, Unsubscribe
 from state.routing.broker import Broker
 from state.routing.link import Setup
@@ -118,11 +120,6 @@ class Inherited:
     moved: int = 0
     refused: list[str] = field(default_factory=list)
 
-    def ledger_of(self, broker: str, ledger: Ledger) -> None:
-        """Take over what is known of the clients of a broker."""
-        ended = {name: end for name, end in self.ended.items() if name.broker == broker}
-        ledger.restore({name: one for name, one in self.standing.items() if name.broker == broker}, ended)
-
 
 def inherited(old: Region, space: Space, brokers: Collection[str], moves: Mapping[str, str]) -> Inherited:
     """Return what stands in a region of the whole overlay, for these brokers and this space.
@@ -142,7 +139,7 @@ def inherited(old: Region, space: Space, brokers: Collection[str], moves: Mappin
         found.ended |= {_at(home, name): end for name, end in broker.ledger.ended.items()}
         for row in broker.subscriptions:
             if row.origin == LOCAL:
-                stamp = broker.ledger.standing[row.name].stamp
+                stamp = found.standing[_at(home, row.name)].stamp
                 request = _request(row, home, stamp, another, old.clock)
                 requests.append((stamp, request)) if isinstance(request, Asked) else found.refused.append(request)
     found.requests = [request for _, request in sorted(requests, key=lambda one: (one[0].time, one[1].name))]
@@ -161,11 +158,14 @@ def _request(row: Subscription, home: str, stamp: Stamp, space: Space | None, cl
 
     Its cause is that it is carried over, at this moment.
     """
-    name, known = _at(home, row.name), Stamp(None, stamp.time, stamp.rank, stamp.offset)
-    cause = Cause(name, Change.CARRY, stamp.time, clock)
+    name = _at(home, row.name)
+
+    def again(boxes: Boxes, tree: Filter | None, exact: Filter | None) -> Subscribe:
+        known, cause = stamp._replace(rev=None), Cause(name, Change.CARRY, stamp.time, clock)
+        return Subscribe(name, boxes, known, None, tree, exact, row.where, cause)
+
     if space is None:
-        again = Subscribe(name, (), known, None, row.tree, row.exact, row.where, cause)
-        return Asked(name, (row.shape, again.tree, again.exact), lambda: replace(again, boxes=row.boxes))
+        return Asked(name, (row.shape, row.tree, row.exact), lambda: again(row.boxes, row.tree, row.exact))
     asked = Reject("where", "how it was written is not kept") if row.where is None else read_where(space, row.where)
     if isinstance(asked, Reject):
         what = (row.where or b"").decode()[:MOST_SAID]
@@ -173,7 +173,7 @@ def _request(row: Subscription, home: str, stamp: Stamp, space: Space | None, cl
             f"{row.name.id} of {row.name.client} at {row.name.broker} asks for {what}: {asked.message}. Remedy: keep "
             "what it asks for in the space, or cancel it first"
         )
-    request = Subscribe(name, asked.boxes, known, None, asked.tree, asked.exact, row.where, cause)
+    request = again(asked.boxes, asked.tree, asked.exact)
     return Asked(name, request.shape, lambda: request)
 
 
@@ -229,10 +229,18 @@ def _ended(name: Name, clock: int) -> Cause:
 
 def settle_ledgers(region: Region, what: Inherited) -> None:
     """Let the brokers of a region know when clients said what, and what ends when. After the requests were fed."""
+    standing, ended = _by_broker(what.standing), _by_broker(what.ended)
     for broker in region.brokers.values():
         broker.ledger.limits = broker.setup.limits
-        what.ledger_of(broker.name, broker.ledger)
+        broker.ledger.restore(standing.get(broker.name, {}), ended.get(broker.name, {}))
     region.resume()
+
+
+def _by_broker(known: Mapping[Name, T]) -> dict[str, dict[Name, T]]:
+    found: dict[str, dict[Name, T]] = {}
+    for name, one in known.items():
+        found.setdefault(name.broker, {})[name] = one
+    return found
 
 
 def prune_as(old: Region, new: Region) -> None:
