@@ -31,8 +31,8 @@ from typing import Any, Literal
 import numpy as np
 
 from bench.report import Report, Step
+from lacuna.kernels import compile_tiles
 from state.geometry.boxes import Box, Boxes
-from state.geometry.boxindex import BoxIndex, Sizes
 from state.protocol.arrivals import Arrival, Channel
 from state.protocol.messages import LOCAL, Message, Name, Publish, Stamp, Subscribe
 from state.protocol.reasons import Reason
@@ -76,10 +76,11 @@ def run(step: Step, *, quick: bool) -> Report:
     for case in CASES:
         for strategy in STRATEGIES:
             step(f"{case.name}: {strategy}")
-            _load_tiles(case.dims)
+            compile_tiles(case.dims)
             _measure(case, strategy, WARM, ALLOWANCE)  # loads the kernels
             rows += [_measure(case, strategy, size, ALLOWANCE) for size in sizes]
     step("many end at once")
+    compile_tiles(2)
     _measure_ends(WARM)
     rows += [_measure_ends(size) for size in sizes]
     worst = {size: max(row["worst_ms"] for row in rows if row["size"] == size) for size in sizes}
@@ -92,16 +93,6 @@ def run(step: Step, *, quick: bool) -> Report:
 
 
 # Measuring
-
-
-def _load_tiles(dims: int) -> None:
-    """Load the kernels of an index of very many boxes."""
-    index, keys = BoxIndex(dims, sizes=Sizes(64, 64, 4096)), _small(2 * WARM, dims)
-    for part in np.array_split(keys, 64):
-        index.add(part)
-    for ask in (index.meeting, index.inside, index.first_containing):
-        ask(keys[0])
-    index.remove(range(WARM + WARM // 2))
 
 
 def _measure(case: Case, strategy: str, size: int, allowance: float) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 Kernels are compiled when they are first called and kept on disk (`state.kernels`). Compiling them all takes half a
 minute, which would be added to somebody's first simulation or to the first batch of a router. Here a small workload
-with filters is run once under every strategy instead. Kernels that it does not reach are compiled on first use.
+with filters is run once under every strategy instead, and what only large indexes and restored state need is asked for
+by itself. Kernels that this does not reach are compiled on first use.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from lacuna.simulate import simulate
 from producers.workloads import Workload
 from state.config import parse
 from state.filters.pruning import Pruning
+from state.geometry.boxindex import BoxIndex, Sizes
 from state.storage.ends import coded, decoded
 from state.strategies import PARAMETERS, Spec
 
@@ -62,12 +64,26 @@ def compile_restoring() -> None:
     decoded(*coded(box, one, tree, length, domain), one, tree, length, domain)
 
 
+def compile_tiles(dims: int) -> None:
+    """Ask everything of an index as it is with very many boxes: a workload that is small never has one."""
+    low = np.random.default_rng(1).integers(0, 1000, (4096, dims))
+    index = BoxIndex(dims, sizes=Sizes(64, 64, 4096))
+    for part in np.array_split(np.stack((low, low + 9), axis=1), 64):
+        index.add(part)
+    for ask in (index.meeting, index.inside, index.first_containing):
+        ask(index.boxes[0])
+    for stab in (index.stab_any, index.stab_all):
+        stab(low[:8])
+    index.remove(range(3072))
+
+
 def main() -> None:
     """Compile for all strategies, on all cores."""
     with steps() as step, ProcessPoolExecutor(os.cpu_count()) as pool:
         step("compiling kernels, once")
         pool.submit(compile_for, FIRST).result()
         pool.submit(compile_restoring).result()
+        pool.submit(compile_tiles, 2).result()
         list(pool.map(compile_for, OTHERS))
 
 
