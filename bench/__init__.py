@@ -28,7 +28,7 @@ BENCHES: dict[str, str] = {
 }
 """Each is a module here with a function `run`, imported when it is run, because some need Spark; or a paper."""
 LONG = ("days", "faults", "pruning-full", "scale")
-"""These take half an hour or more, so they run only by name."""
+"""These take long, so they run only by name."""
 BEYOND = ("mics", "negative-space", "zcurve", "pruning")
 """Papers that there is more to measure about than what they report: a function `beyond` in the module of that name."""
 
